@@ -1,0 +1,65 @@
+"""nixldesc: descriptor tables and descriptor ids for moving KV caches with NIXL.
+
+Two workers describe what their memory is; the overlap of the two descriptions is everything a transfer needs::
+
+    Region, Layout            what one rank has registered: regions of equally spaced blocks
+    Section, Axis             what the bytes of one block mean, in global indices
+    attention_sections, mla_sections, state_sections      ready-made pages
+    plan                      destination layout + source layouts -> DlistPair per source: every byte exactly once
+    DlistPair.desc_ids        a request's block lists -> int32 descriptor ids for both prepared lists
+    Blocks                    where a block list starts (a cached prefix, a tail)
+
+and then :mod:`nixldesc.adapter` turns pairs into prepared NIXL handles, :mod:`nixldesc.testing` helps to test a
+connector without a GPU. Importing this package loads neither of them, nor nixl.
+
+>>> def rank(base_addr):
+...     return Layout([Region("layer0", base_addr, 4096, 100), Region("layer1", base_addr + 409600, 4096, 100)])
+>>> made = plan(rank(0x100000), {0: rank(0x900000)})
+>>> pair, = made[0]
+>>> src_ids, dst_ids = pair.desc_ids([[7, 8, 9]], [[42, 43, 44]])
+>>> pair.moves(src_ids, dst_ids, merge=True).tolist()
+[[9465856, 1220608, 12288], [9875456, 1630208, 12288]]
+"""
+
+from nixldesc._version import __version__
+from nixldesc.blocks import Blocks, kernel_blocks
+from nixldesc.errors import (
+    BlockIdError,
+    GeometryError,
+    NixldescError,
+    PeerMismatchError,
+    TransferError,
+)
+from nixldesc.layout import Layout
+from nixldesc.pages import attention_sections, mla_sections, state_sections
+from nixldesc.pair import DlistPair
+from nixldesc.plan import Plan, plan, reader_counts
+from nixldesc.region import Region
+from nixldesc.replicas import shard_range, source_ranks
+from nixldesc.rows import expand_table
+from nixldesc.sections import Axis, Section
+
+__all__ = [
+    "Axis",
+    "BlockIdError",
+    "Blocks",
+    "DlistPair",
+    "GeometryError",
+    "Layout",
+    "NixldescError",
+    "PeerMismatchError",
+    "Plan",
+    "Region",
+    "Section",
+    "TransferError",
+    "__version__",
+    "attention_sections",
+    "expand_table",
+    "kernel_blocks",
+    "mla_sections",
+    "plan",
+    "reader_counts",
+    "shard_range",
+    "source_ranks",
+    "state_sections",
+]

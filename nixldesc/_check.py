@@ -1,0 +1,99 @@
+"""The door's checks: what a number, a name and an ``out=`` must be, in one wording for the whole library."""
+
+from __future__ import annotations
+
+import operator
+import reprlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nixldesc.errors import GeometryError
+
+__all__ = ["as_int", "as_name", "as_names", "brief", "check_ids_out", "check_out_memory", "few", "is_many"]
+
+
+def brief(value: Any) -> str:
+    """Return a short ``repr`` with the type's name; a value that cannot be shown costs its text, never the error.
+
+    >>> brief(1.5), brief([1] * 100)
+    ('1.5 (float)', '[1, 1, 1, 1, 1, 1, ...] (list)')
+    """
+    try:
+        text = reprlib.repr(value)
+    except Exception:  # a broken __repr__, an int of a million digits
+        text = "a value"
+    return f"{text:.80} ({type(value).__name__})"
+
+
+def few(names: Iterable[str], limit: int = 6) -> str:
+    """Return the first names, quoted, and how many more there are.
+
+    >>> few(["k", "v", "s"], 2)
+    "'k', 'v' and 1 more"
+    """
+    names = list(names)
+    shown = ", ".join(map(repr, names[:limit]))
+    return shown + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+def as_int(value: Any, what: str, error: type[Exception] = GeometryError) -> int:
+    """Return `value` as an exact ``int``; floats, bools, strings and None are :class:`TypeError`.
+
+    A bool is an int to Python but never a size or an address that somebody meant. `error` is for numbers so long
+    that arithmetic with them would be the attack.
+    """
+    if type(value) is not int:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError(f"{what} must be an int, got {brief(value)}")
+        try:
+            value = operator.index(value)
+        except TypeError:
+            raise TypeError(f"{what} must be an int, got {brief(value)}") from None
+    if value.bit_length() > 256:
+        raise error(f"{what} is a number of {value.bit_length()} bits; 64 are the most that mean anything")
+    return int(value)
+
+
+def as_name(value: Any, what: str) -> str:
+    """Return `value`, a non-empty ``str``: :class:`TypeError` or :class:`GeometryError` otherwise."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be a str, got {brief(value)}")
+    if not value:
+        raise GeometryError(f"{what} must not be empty")
+    return value
+
+
+def is_many(value: Any) -> bool:
+    """Whether `value` can stand for several items: iterable, and no text that would be read letter by letter."""
+    return isinstance(value, Iterable) and not isinstance(value, (str, bytes, bytearray))
+
+
+def as_names(value: Any, what: str) -> tuple[str, ...]:
+    """Return an iterable of names as a tuple; a bare ``str`` is :class:`TypeError`."""
+    if not is_many(value):
+        raise TypeError(f"{what} must be several names, got {brief(value)}; a single name is written in a list")
+    return tuple(as_name(item, f"{what}[{i}]") for i, item in enumerate(value))
+
+
+def check_ids_out(out: Any, *inputs: Any) -> None:
+    """Refuse an `out` that is no writable, contiguous int32 vector of its own memory; its size is checked later."""
+    if not isinstance(out, np.ndarray) or out.dtype != np.int32 or not out.dtype.isnative:
+        got = f"dtype {out.dtype}" if isinstance(out, np.ndarray) else type(out).__name__
+        raise TypeError(f"out must be an int32 NumPy array, got {got}")
+    check_out_memory(out, 1, *inputs)
+
+
+def check_out_memory(out: NDArray[Any], ndim: int, *inputs: Any) -> None:
+    """Refuse an `out` of another rank, not C-contiguous, read-only, or that shares memory with an input."""
+    if out.ndim != ndim:
+        raise ValueError(f"out must have {ndim} dimension{'s' * (ndim > 1)}, got shape {out.shape}")
+    if not out.flags.c_contiguous or not out.flags.aligned:
+        raise ValueError(f"out must be C-contiguous and aligned, got strides {out.strides} for shape {out.shape}")
+    if not out.flags.writeable:
+        raise ValueError("out must be writable, got a read-only array")
+    for item in inputs:
+        if isinstance(item, np.ndarray) and np.may_share_memory(out, item):
+            raise ValueError("out shares memory with an input")

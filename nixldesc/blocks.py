@@ -1,0 +1,254 @@
+"""Block lists: what a request gives, one list per KV cache group and side, and where each entry stands.
+
+Nothing is ever matched by counting from an end; every entry has a position in the sequence::
+
+    full list of the group      [ 7  3  9  4  8 ]      position  0 1 2 3 4
+    a cached prefix of two            [ 9  4  8 ]      Blocks([9, 4, 8], skip=2)      positions 2 3 4
+    the last one of five                    [ 8 ]      Blocks.tail([8], 5)            position  4
+
+    context parallelism, rank 1 of 2: entry i stands at 1 + (skip + i) * 2        positions 1 3 5 ...
+"""
+
+from __future__ import annotations
+
+import operator
+from array import array
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nixldesc import _kernels
+from nixldesc._check import as_int, brief, check_ids_out
+from nixldesc.errors import BlockIdError
+
+__all__ = [
+    "BlockIds",
+    "Blocks",
+    "Fault",
+    "Place",
+    "Places",
+    "as_null",
+    "kernel_blocks",
+    "out_of_range",
+    "readable",
+    "readable_lists",
+    "word_reading",
+]
+
+#: One group's block ids: a list, tuple, range or integer array.
+BlockIds: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
+
+
+class Fault(NamedTuple):
+    """Where a kernel stopped: a code of :mod:`nixldesc._kernels` and the list, position and figure it is about."""
+
+    code: int
+    side: int
+    group: int
+    position: int
+    extra: int
+
+
+class Place(NamedTuple):
+    """Where a rank's list stands in the sequence: entry i at block position ``first + (skip + i) * every``."""
+
+    first: int = 0
+    every: int = 1
+
+
+class Places(NamedTuple):
+    """Where the two sides' lists of one region stand."""
+
+    src: Place = Place()
+    dst: Place = Place()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """One group's block ids on one side, of which the first `skip` entries of the full list are not given.
+
+    `skip` is counted in entries of that side's own list (blocks of its own size): a cached prefix, or a sliding
+    window's dead start. `ids` is kept as given (list, tuple, range or integer array) and read when used.
+
+    Raises :class:`BlockIdError` for a negative `skip`, :class:`TypeError` where `ids` is no sequence of ids.
+
+    >>> Blocks([9, 4, 8], skip=2)
+    Blocks(ids=[9, 4, 8], skip=2)
+    >>> Blocks.tail([8], 5) == Blocks([8], skip=4)
+    True
+    """
+
+    ids: BlockIds
+    skip: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "skip", as_int(self.skip, "Blocks: skip", BlockIdError))
+        if not 0 <= self.skip < 2**62:
+            raise BlockIdError(f"Blocks: skip must be a number of entries, 0 or more, got {self.skip}")
+        if type(self.ids) not in (list, tuple):
+            readable(self.ids, "Blocks: ids")
+
+    @classmethod
+    def tail(cls, ids: BlockIds, total: int) -> Blocks:
+        """Return the last ``len(ids)`` entries of a list of `total`.
+
+        Raises :class:`BlockIdError` when `ids` is longer than `total`.
+
+        >>> Blocks.tail([40, 41], 5).skip
+        3
+        """
+        total = as_int(total, "Blocks.tail: total", BlockIdError)
+        if len(ids) > total:
+            raise BlockIdError(f"Blocks.tail: {len(ids)} ids cannot be the tail of {total} entries")
+        return cls(ids, total - len(ids))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Blocks):
+            return NotImplemented
+        return self.skip == other.skip and list(self.ids) == list(other.ids)
+
+    def __hash__(self) -> int:
+        return hash((self.skip, tuple(self.ids)))
+
+
+def readable(ids: Any, what: str) -> BlockIds:
+    """Return `ids` in a form that the kernels read (list, tuple, contiguous int32 or int64 array).
+
+    Raises :class:`TypeError` for anything that is no sequence of integers, in the words of the caller.
+    """
+    if isinstance(ids, (list, tuple)):
+        return ids
+    if isinstance(ids, range):
+        return _read_range(ids, what)
+    if isinstance(ids, (str, bytes, bytearray, Mapping, Set, Iterator)) or ids is None:
+        raise TypeError(
+            f"{what} must be a list, tuple, range or integer array of block ids, got {brief(ids)}"
+        )
+    if isinstance(ids, Blocks):
+        raise TypeError(f"{what}: Blocks say where a list meets the other side's; one layout alone takes plain ids")
+    if isinstance(ids, (np.ndarray, np.generic, memoryview, array)) or hasattr(ids, "__array__"):
+        return _read_array(np.asarray(ids), what)
+    if isinstance(ids, Sequence):
+        return list(ids)
+    raise TypeError(
+        f"{what} must be a sequence of block ids, got {brief(ids)}; "
+        f"one list per KV cache group is expected: [[...], ...]"
+    )
+
+
+def _read_range(ids: range, what: str) -> BlockIds:
+    if not ids:
+        return ()
+    if not (-(2**31) <= min(ids[0], ids[-1]) and max(ids[0], ids[-1]) < 2**31):
+        raise BlockIdError(f"{what}: {ids!r} leaves the range of block ids, which are below 2**31")
+    return np.arange(ids.start, ids.stop, ids.step, dtype=np.int64)
+
+
+def _read_array(ids: NDArray[Any], what: str) -> BlockIds:
+    if ids.dtype.kind not in "iu":
+        raise TypeError(f"{what} must hold integers, got an array of dtype {ids.dtype}")
+    if ids.ndim != 1:
+        raise TypeError(f"{what} must be one-dimensional, got an array of shape {ids.shape}")
+    if ids.dtype.kind == "u" and ids.dtype.itemsize == 8:
+        ids = np.minimum(ids, np.uint64(2**63 - 1))
+    # A fresh array, always: native, aligned, contiguous.
+    return np.array(ids, dtype=np.int64, order="C", subok=False)
+
+
+def readable_lists(lists: Any, what: str) -> Sequence[BlockIds]:
+    """Return one readable list per group; `lists` itself is a list, tuple or array of rows."""
+    if isinstance(lists, np.ndarray) and lists.ndim == 2:
+        lists = list(lists)
+    if isinstance(lists, (str, bytes)) or not isinstance(lists, Sequence):
+        raise TypeError(
+            f"{what} must be a list with one list of block ids per KV cache group, got {brief(lists)}"
+        )
+    return [readable(ids, f"{what}[{group}]") for group, ids in enumerate(lists)]
+
+
+def as_null(value: Any) -> int | None:
+    """Return a null block id that fits an id's 32 bits, or None for no null block."""
+    if value is None or (type(value) is int and -(2**31) <= value < 2**31):
+        return value
+    number = as_int(value, "null_block", BlockIdError)
+    if not -(2**31) <= number < 2**31:
+        raise BlockIdError(f"null_block {number} is no block id: ids are 32 bits")
+    return number
+
+
+def word_reading(fault: Fault, where: str, ids: Any) -> Exception:
+    """Return the exception for a list that could not be read; `where` names the list, `ids` is the list."""
+    if fault.code == _kernels.BAD_TYPE:
+        return TypeError(
+            f"{where}, position {fault.position}: a block id must be an int, got {_item(ids, fault.position)}"
+        )
+    if fault.code == _kernels.CHANGED:
+        return BlockIdError(
+            f"{where}: the list changed from {fault.extra} to {fault.position} ids while it was read"
+        )
+    if fault.code == _kernels.MEMORY:
+        return MemoryError(f"{where}: no memory for its block ids")
+    return TypeError(f"{where}: not readable as block ids, got {brief(ids)}")
+
+
+def _item(ids: Any, position: int) -> str:
+    try:
+        item = ids[position]
+    except Exception:  # a list that changes under our hands: the words come without the value
+        return "another value by now"
+    return brief(item)
+
+
+def out_of_range(where: str, ids: Any, position: int, name: str, num_blocks: int) -> BlockIdError:
+    """Return the error for a block id that region `name` of `num_blocks` blocks does not have."""
+    try:
+        value: Any = operator.index(ids[position])
+    except Exception:  # as above
+        value = "(changed by now)"
+    return BlockIdError(
+        f"{where}, position {position}: block id {value} is out of range, region {name!r} has {num_blocks} blocks "
+        f"(0 to {num_blocks - 1})"
+    )
+
+
+def kernel_blocks(
+    ids: BlockIds, ratio: int, *, null_block: int | None = None, out: NDArray[np.int32] | None = None
+) -> NDArray[np.int32]:
+    """Return the kernel block ids of logical block ids: block b is kernel blocks ``b * ratio .. b * ratio + ratio - 1``.
+
+    `ids`: list, tuple, range or integer array; the result is int32 of ``len(ids) * ratio``. A `null_block` entry
+    becomes `ratio` null entries. A ``skip`` in logical blocks is ``skip * ratio`` in kernel blocks.
+
+    Raises :class:`BlockIdError` for a negative id or one whose kernel blocks exceed 2**31 - 1, :class:`TypeError` for
+    anything but integers, :class:`ValueError` for an `out` of another size.
+
+    >>> kernel_blocks([3, 8], 2)
+    array([ 6,  7, 16, 17], dtype=int32)
+    >>> kernel_blocks([0, 8], 2, null_block=0)
+    array([ 0,  0, 16, 17], dtype=int32)
+    """
+    ratio = as_int(ratio, "ratio", BlockIdError)
+    if not 0 < ratio < 2**31:
+        raise BlockIdError(f"ratio must be a positive number of kernel blocks in a logical block, got {ratio}")
+    null_block = as_null(null_block)
+    if out is not None:
+        check_ids_out(out, ids)
+    taken = readable(ids, "ids")
+    result = _kernels.expand_kernel_blocks(taken, ratio, null_block, out)
+    if type(result) is np.ndarray:
+        return result
+    fault = Fault(*result)
+    if fault.code == _kernels.OUT_SIZE:
+        raise ValueError(f"out holds {fault.position} ids, the result {fault.extra}")
+    if fault.code == _kernels.OUT_OF_RANGE:
+        raise BlockIdError(
+            f"ids, position {fault.position}: block id {_item(ids, fault.position)} is out of range for ratio {ratio} "
+            f"(0 to {2**31 // ratio - 1})"
+        )
+    raise word_reading(fault, "ids", ids)

@@ -1,0 +1,97 @@
+"""What of a request arrives, by token position: the report on holes that no length check would notice.
+
+::
+
+    dst entry 2 stands at tokens   [128 ............ 192)
+    src 0 gives entries                   [144 ... 160) [160 ... 176)
+    undelivered                    [128 144)                        [176 192)      (section, dst block id, 0, 16) ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nixldesc._check import brief
+from nixldesc.blocks import BlockIds, Blocks, Place, as_null, readable
+from nixldesc.errors import BlockIdError
+from nixldesc.region import Region
+from nixldesc.sections import Section
+from nixldesc.sources import Take
+
+__all__ = ["Delivery", "undelivered"]
+
+
+class Delivery(NamedTuple):
+    """A destination section and the takes that together bring it here."""
+
+    region: Region
+    section: Section
+    place: Place
+    takes: tuple[Take, ...]
+
+
+class _Entries(NamedTuple):
+    """One list's live entries: their block ids and positions in the sequence, in blocks of that side's size."""
+
+    ids: NDArray[np.int64]
+    positions: NDArray[np.int64]
+
+
+def undelivered(
+    deliveries: Iterable[Delivery],
+    src_blocks: Mapping[int, Sequence[BlockIds | Blocks]],
+    dst_blocks: Sequence[BlockIds | Blocks],
+    null_block: int | None,
+) -> list[tuple[str, int, int, int]]:
+    """Return ``(section, dst block id, first token, last token + 1)`` for what no source fills."""
+    if not isinstance(src_blocks, Mapping):
+        raise TypeError(f"src_blocks must map source ranks to block lists, got {brief(src_blocks)}")
+    null_block = as_null(null_block)
+    holes = []
+    for delivery in deliveries:
+        tokens = delivery.section.block_tokens or 1
+        for number, group in enumerate(_groups(delivery.region, len(dst_blocks))):
+            entries = _entries(dst_blocks, group, delivery.place, null_block, "dst_blocks")
+            at = entries.positions[:, None] * tokens + np.arange(tokens)
+            filled = np.ones(at.shape, dtype=bool)
+            for take in delivery.takes:
+                filled &= _filled(take, number, at, src_blocks.get(take.holder.rank, ()), null_block)
+            for block, row in zip(entries.ids.tolist(), ~filled, strict=True):
+                edges = np.flatnonzero(np.diff(row, prepend=False, append=False)).tolist()
+                holes += [(delivery.section.name, block, *edges[i : i + 2]) for i in range(0, len(edges), 2)]
+    return holes
+
+
+def _groups(region: Region, given: int) -> Sequence[int]:
+    return range(given) if region.groups is None else region.groups
+
+
+def _filled(
+    take: Take, number: int, at: NDArray[np.int64], lists: Sequence[Any], null_block: int | None
+) -> NDArray[np.bool_]:
+    """Return which tokens `at` this take fills, or leaves to another context-parallel rank."""
+    holder = take.holder
+    block = at // (holder.section.block_tokens or 1)
+    others = block % holder.place.every != holder.place.first
+    groups = _groups(holder.region, len(lists))
+    if not lists or number >= len(groups):
+        return others
+    entries = _entries(lists, groups[number], holder.place, null_block, f"src_blocks[{holder.rank}]")
+    return others | np.isin(block, entries.positions)
+
+
+def _entries(
+    lists: Sequence[BlockIds | Blocks], group: int, place: Place, null_block: int | None, what: str
+) -> _Entries:
+    if group >= len(lists):
+        raise BlockIdError(f"{what} has {len(lists)} lists, but group {group} is used; give one list per group")
+    item = lists[group]
+    ids, skip = (item.ids, item.skip) if isinstance(item, Blocks) else (item, 0)
+    found = np.asarray(readable(ids, f"{what}[{group}]"), dtype=np.int64).reshape(-1)
+    positions = place.first + (skip + np.arange(len(found))) * place.every
+    live = np.ones(len(found), dtype=bool) if null_block is None else found != null_block
+    return _Entries(found[live], positions[live])

@@ -1,0 +1,446 @@
+"""Two prepared lists of one transfer: row i of the source's is as long as row i of the destination's.
+
+::
+
+    source list        region 0: K@0          region 1: V@4096               each a Region of its own: equal runs of
+    dst list           region 0: K@0          region 1: V@0                  bytes inside each block, found by a plan
+
+    a request names blocks; entries that stand at one position meet; each met pair is one descriptor a region:
+
+        src  Blocks([7, 3, 9, 4])           position 0 1 2 3
+        dst  Blocks([20, 22], skip=2)       position     2 3       ->   9 -> 20,  4 -> 22
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nixldesc import _kernels
+from nixldesc._check import brief, check_ids_out, check_out_memory
+from nixldesc.blocks import BlockIds, Blocks, Fault, Place, Places, as_null, out_of_range, readable_lists, word_reading
+from nixldesc.errors import BlockIdError, PeerMismatchError
+from nixldesc.layout import Layout
+from nixldesc.region import Region
+
+__all__ = ["DlistPair", "Origin", "as_desc_ids"]
+
+#: Where a region of a pair comes from: (src region, dst region, section names).
+Origin = tuple[str, str, tuple[str, ...]]
+
+_SIDES = ("source", "destination")
+
+
+class _Compiled(NamedTuple):
+    program: _kernels.PairProgram
+    aligns: list[tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class DlistPair:
+    """Source and destination layouts of one transfer, region by region of equal block_len.
+
+    `plan` makes them; ``DlistPair(src, dst)`` also pairs two layouts that are equal region by region as they are.
+    `origin[i]` is ``(src region, dst region, section names)`` of region i. `places[i]` says where its two lists stand
+    under context parallelism; by default a region with a sharded token section, or cut into sub-blocks, stands where
+    its layout's ``cp_rank`` says, any other at ``skip + i``. Hashable and equal by value.
+
+    Raises :class:`PeerMismatchError` for unequal numbers of regions, lengths or groups, or for mixed memory types on
+    a side (:meth:`Layout.by_mem_type` splits them).
+
+    >>> from nixldesc import Region
+    >>> pair = DlistPair(Layout([Region("k", 0x1000, 16, 8)]), Layout([Region("k", 0x9000, 16, 8, block_stride=32)]))
+    >>> src_ids, dst_ids = pair.desc_ids([[5, 6, 7]], [[3, 2, 1]])
+    >>> src_ids.tolist(), dst_ids.tolist()
+    ([7, 6, 5], [1, 2, 3])
+    """
+
+    src: Layout
+    dst: Layout
+    origin: tuple[Origin, ...]
+    places: tuple[Places, ...]
+    _cache: dict[tuple[int, int], _Compiled] = field(repr=False, compare=False, hash=False)
+
+    def __init__(
+        self, src: Layout, dst: Layout, *, origin: Sequence[Origin] = (), places: Sequence[Places] = ()
+    ) -> None:
+        for side, layout in (("src", src), ("dst", dst)):
+            if not isinstance(layout, Layout):
+                raise TypeError(f"{side} must be a Layout, got {brief(layout)}")
+        _prove_equal_rows(src, dst)
+        regions = list(zip(src.regions, dst.regions, strict=True))
+        put = object.__setattr__
+        put(self, "src", src)
+        put(self, "dst", dst)
+        put(self, "origin", tuple(origin) or tuple((s.name, d.name, _names(d)) for s, d in regions))
+        put(self, "places", tuple(places) or tuple(Places(_place(src, s), _place(dst, d)) for s, d in regions))
+        put(self, "_cache", {})
+
+    def __repr__(self) -> str:
+        return (
+            f"DlistPair({len(self.src.regions)} regions, {' to '.join(self.mem_types)}, "
+            f"{self.src.num_descs:,} to {self.dst.num_descs:,} descriptors)"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remake, (self.src, self.dst, self.origin, self.places)
+
+    @property
+    def mem_types(self) -> tuple[str, str]:
+        """Memory types ``(src, dst)`` of the two lists.
+
+        >>> DlistPair(Layout([Region("k", 0, 16, 4)]), Layout([Region("k", 0, 16, 4, mem_type="DRAM")])).mem_types
+        ('VRAM', 'DRAM')
+        """
+        return self.src.regions[0].mem_type, self.dst.regions[0].mem_type
+
+    # ----------------------------------------------------------------------------------------------- per request
+
+    def desc_ids(
+        self,
+        src_blocks: Sequence[BlockIds | Blocks],
+        dst_blocks: Sequence[BlockIds | Blocks],
+        *,
+        order: Literal["merge", "given"] = "merge",
+        null_block: int | None = None,
+        regions: slice = slice(None),
+        out: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None,
+    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Return ``(src_ids, dst_ids)`` of a request: int32, C-contiguous, of equal length, in range, region-major.
+
+        `src_blocks` and `dst_blocks` hold one entry per KV cache group: a plain sequence of block ids, or
+        :class:`Blocks` to say where it starts. Positions present on both sides are paired, others are left out. A
+        pair with a `null_block` on either side is dropped, its other id unchecked. Lists whose group no region here
+        uses are not looked at. ``order="merge"`` sorts the pairs of each region by dst desc id, so that all that can
+        merge are neighbours; ``"given"`` keeps positions ascending. `regions`: only that slice of the pair's regions
+        (a layer at a time), against the same prepared lists. `out`: two int32 arrays of the exact size.
+
+        Raises :class:`BlockIdError` for ids out of range, missing lists, and two plain lists that do not fit one
+        another (no number of tokens needs exactly so many blocks on each side); :class:`TypeError` for wrong types.
+
+        >>> from nixldesc import Blocks, Region
+        >>> pair = DlistPair(Layout([Region("k", 0, 16, 64)]), Layout([Region("k", 0, 16, 64)]))
+        >>> [ids.tolist() for ids in pair.desc_ids([[10, 11, 12, 13, 14]], [Blocks.tail([41, 40], 5)])]
+        [[14, 13], [40, 41]]
+        """
+        if type(null_block) is not int or out is not None:
+            null_block = as_null(null_block)
+            _check_pair_out(out, src_blocks, dst_blocks)
+        src_lists, src_skips = _split(src_blocks, "src_blocks")
+        dst_lists, dst_skips = _split(dst_blocks, "dst_blocks")
+        compiled = self._cache.get((len(src_lists), len(dst_lists))) or self._compile(len(src_lists), len(dst_lists))
+        first, last = (0, len(self.places)) if regions == _ALL else self._slice(regions)
+        src_out, dst_out = out or (None, None)
+        result = compiled.program.run(
+            src_lists, dst_lists, src_skips, dst_skips, _is_merge(order), null_block, first, last, src_out, dst_out
+        )
+        if len(result) == 2:
+            return result
+        if result[0] == _kernels.UNREAD:
+            # Rare forms (ranges, other integer arrays) are converted once, then read like any other.
+            src_blocks, dst_blocks = _readable(src_blocks, "src_blocks"), _readable(dst_blocks, "dst_blocks")
+            return self.desc_ids(
+                src_blocks, dst_blocks, order=order, null_block=null_block, regions=regions, out=out
+            )
+        raise self._word(Fault(*result), (src_lists, dst_lists), compiled.aligns, (first, last))
+
+    def _slice(self, regions: slice) -> tuple[int, int]:
+        if not isinstance(regions, slice):
+            raise TypeError(f"regions must be a slice of the pair's regions, got {brief(regions)}")
+        first, last, step = regions.indices(len(self.places))
+        if step != 1:
+            raise ValueError(f"regions must be a slice of step 1, got step {step}")
+        return first, max(first, last)
+
+    def _compile(self, num_src: int, num_dst: int) -> _Compiled:
+        return self._cache.setdefault((num_src, num_dst), _compile(self, num_src, num_dst))
+
+    def _word(
+        self, fault: Fault, lists: tuple[Any, Any], aligns: list[tuple[int, ...]], span: tuple[int, int]
+    ) -> Exception:
+        if fault.code == _kernels.OUT_SIZE:
+            return ValueError(f"out holds {fault.group} and {fault.position} ids, the request has {fault.extra} pairs")
+        if fault.code == _kernels.MISFIT:
+            src_group, dst_group, src_sub, dst_sub = aligns[fault.group][:4]
+            sizes = f", blocks of {src_sub} to {dst_sub} tokens" if src_sub != dst_sub else ""
+            return BlockIdError(
+                f"source group {src_group} has {fault.position} blocks and destination group {dst_group} has "
+                f"{fault.extra}{sizes}: no number of tokens needs exactly so many on each side; Blocks(ids, skip=...) "
+                f"says where a list starts, Blocks.tail(ids, total) that it is the end"
+            )
+        where, ids = f"{_SIDES[fault.side]} group {fault.group}", lists[fault.side][fault.group]
+        if fault.code == _kernels.FAR:
+            return BlockIdError(f"{where}: skip {fault.position} is beyond any sequence that can be counted in 64 bits")
+        if fault.code == _kernels.OUT_OF_RANGE:
+            layout = self.dst if fault.side else self.src
+            takers = [r for r in layout.regions[slice(*span)] if r.groups is None or fault.group in r.groups]
+            least = min(takers, key=lambda region: region.num_blocks)
+            return out_of_range(where, ids, fault.position, least.name, least.num_blocks)
+        return word_reading(fault, where, ids)
+
+    def uncovered(
+        self,
+        src_blocks: Sequence[BlockIds | Blocks],
+        dst_blocks: Sequence[BlockIds | Blocks],
+        *,
+        null_block: int | None = None,
+    ) -> NDArray[np.int32]:
+        """Return the dst desc ids that the dst lists name and no src position of this pair fills: int32, region-major.
+
+        A tail to zero, say; ``pair.dst.address(desc_id)`` tells where it is. Null entries of the dst lists are not
+        named; null entries of the src lists fill nothing. Raises as :meth:`desc_ids` does.
+
+        >>> from nixldesc import Blocks, Region
+        >>> pair = DlistPair(Layout([Region("k", 0, 16, 64)]), Layout([Region("k", 0, 16, 64)]))
+        >>> pair.uncovered([Blocks([10, 11])], [Blocks([40, 41, 42])]).tolist()
+        [42]
+        """
+        _, filled = self.desc_ids(src_blocks, dst_blocks, order="given", null_block=null_block)
+        used = {
+            group
+            for region in self.dst.regions
+            for group in (range(len(dst_blocks)) if region.groups is None else region.groups)
+        }
+        null_block = as_null(null_block)
+        lists = [_without(item, null_block) if group in used else () for group, item in enumerate(dst_blocks)]
+        named = self.dst.desc_ids(lists)
+        return named[~np.isin(named, filled)]
+
+    # ------------------------------------------------------------------------------------------- what ids stand for
+
+    def merged_ops(self, src_ids: BlockIds, dst_ids: BlockIds) -> int:
+        """Return how many wire operations a transfer of these ids is after NIXL's merging (its ``descCount``).
+
+        Neighbouring pairs merge when both ids step by +1, both rows are dense (stride == len) and neither leaves its
+        row (nixl 1.5.1). Raises :class:`BlockIdError` for ids that do not pair: count, range, length.
+
+        >>> from nixldesc import Region
+        >>> pair = DlistPair(Layout([Region("k", 0, 16, 64)]), Layout([Region("k", 0, 16, 64)]))
+        >>> pair.merged_ops([5, 6, 7, 9], [2, 3, 4, 5])
+        2
+        """
+        src, dst = self._check_ids(src_ids, dst_ids)
+        index = self.src.row_index()[0], self.dst.row_index()[0]
+        ops = _kernels.count_ops(self.src.table(), self.dst.table(), *index, src, dst)
+        if isinstance(ops, int):
+            return ops
+        raise self._word_ids(Fault(*ops), src, dst)
+
+    def moves(
+        self,
+        src_ids: BlockIds,
+        dst_ids: BlockIds,
+        *,
+        merge: bool = False,
+        out: NDArray[np.uint64] | None = None,
+    ) -> NDArray[np.uint64]:
+        """Return what will really happen: uint64[n, 3], rows ``(src_addr, dst_addr, len)`` in the order of the ids.
+
+        ``merge=True`` joins neighbours that touch on both sides and belong to one region on each (regions may be
+        registrations of their own, which no single move may cross): what engines without prepared lists want. `out`
+        has one row per id pair and is returned shortened when rows were joined.
+
+        Raises :class:`BlockIdError` for ids that do not pair: count, range, length.
+
+        >>> from nixldesc import Region
+        >>> pair = DlistPair(Layout([Region("k", 0, 16, 64)]), Layout([Region("k", 4096, 16, 64)]))
+        >>> pair.moves([5, 6, 9], [2, 3, 4], merge=True).tolist()
+        [[80, 4128, 32], [144, 4160, 16]]
+        """
+        src, dst = self._check_ids(src_ids, dst_ids)
+        rows = np.empty((len(src), 3), dtype=np.uint64) if out is None else out
+        if out is not None:
+            _check_moves_out(out, len(src))
+        (src_starts, src_regions), (dst_starts, dst_regions) = self.src.row_index(), self.dst.row_index()
+        n = _kernels.fill_moves(
+            self.src.table(), self.dst.table(), src_starts, dst_starts, src_regions, dst_regions, src, dst, rows, merge
+        )
+        if not isinstance(n, int):
+            raise self._word_ids(Fault(*n), src, dst)
+        if out is None and n < len(rows):
+            rows.resize((n, 3), refcheck=False)
+        return rows[:n]
+
+    def _check_ids(self, src_ids: Any, dst_ids: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        src, dst = as_desc_ids(src_ids, "src_ids"), as_desc_ids(dst_ids, "dst_ids")
+        if len(src) != len(dst):
+            raise BlockIdError(f"{len(src)} source ids and {len(dst)} destination ids: they pair one to one")
+        return src, dst
+
+    def _word_ids(self, fault: Fault, src: NDArray[np.int32], dst: NDArray[np.int32]) -> BlockIdError:
+        at = fault.position
+        for side, ids, layout in ((_SIDES[0], src, self.src), (_SIDES[1], dst, self.dst)):
+            if not 0 <= ids[at] < layout.num_descs:
+                return BlockIdError(
+                    f"{side} ids, position {at}: desc id {ids[at]} is out of range, the list has {layout.num_descs}"
+                )
+        lengths = self.src.address(int(src[at]))[1], self.dst.address(int(dst[at]))[1]
+        return BlockIdError(
+            f"position {at}: source id {src[at]} is {lengths[0]} bytes, destination id {dst[at]} is {lengths[1]} bytes"
+        )
+
+
+_ALL = slice(None)
+
+
+def _prove_equal_rows(src: Layout, dst: Layout) -> None:
+    if len(src.regions) != len(dst.regions) or not src.regions:
+        raise PeerMismatchError(
+            f"a pair has the same regions on both sides, at least one; got {len(src.regions)} and {len(dst.regions)}"
+        )
+    for i, (s, d) in enumerate(zip(src.regions, dst.regions, strict=True)):
+        where = f"region {i} (source {s.name!r}, destination {d.name!r}): "
+        if s.block_len != d.block_len:
+            raise PeerMismatchError(f"{where}block_len is {s.block_len} and {d.block_len} bytes")
+        if s.groups is not None and d.groups is not None and len(s.groups) != len(d.groups):
+            raise PeerMismatchError(f"{where}takes {len(s.groups)} and {len(d.groups)} groups")
+    for side, layout in zip(_SIDES, (src, dst), strict=True):
+        kinds = sorted({region.mem_type for region in layout.regions})
+        if len(kinds) > 1:
+            raise PeerMismatchError(f"the {side} mixes memory types {kinds}; a prepared list has one")
+
+
+def _names(region: Region) -> tuple[str, ...]:
+    return tuple(section.name for section in region.sections) or (region.name,)
+
+
+def _place(layout: Layout, region: Region) -> Place:
+    sharded = region.sub_blocks > 1 or any(section.cp and section.block_tokens for section in region.sections)
+    return Place(layout.cp_rank, layout.cp_size) if sharded else Place()
+
+
+def derived_pair(src: Layout, dst: Layout, origin: tuple[Origin, ...], places: tuple[Places, ...]) -> DlistPair:
+    """Return a pair of layouts that a plan derived from proven ones; trusted."""
+    pair = object.__new__(DlistPair)
+    put = object.__setattr__
+    put(pair, "src", src)
+    put(pair, "dst", dst)
+    put(pair, "origin", origin)
+    put(pair, "places", places)
+    put(pair, "_cache", {})
+    return pair
+
+
+def _remake(src: Layout, dst: Layout, origin: tuple[Origin, ...], places: tuple[Places, ...]) -> DlistPair:
+    return DlistPair(src, dst, origin=origin, places=places)
+
+
+def _is_merge(order: Any) -> bool:
+    if order == "merge":
+        return True
+    if order == "given":
+        return False
+    raise ValueError(f"order must be 'merge' or 'given', got {brief(order)}")
+
+
+def _split(blocks: Any, what: str) -> tuple[Any, tuple[int, ...] | None]:
+    """Return plain lists and, where any entry is Blocks, how many entries of each are not given (-1: plain)."""
+    if type(blocks) is not list and type(blocks) is not tuple:
+        if isinstance(blocks, Blocks):
+            raise TypeError(f"{what} must be a list with one entry per group, got a single Blocks: write [Blocks(...)]")
+        blocks = readable_lists(blocks, what)
+    for item in blocks:
+        if type(item) is Blocks:
+            lists = [item.ids if type(item) is Blocks else item for item in blocks]
+            return lists, tuple(item.skip if type(item) is Blocks else -1 for item in blocks)
+    return blocks, None
+
+
+def _readable(blocks: Any, what: str) -> list[Any]:
+    lists, skips = _split(blocks, what)
+    taken = readable_lists(lists, what)
+    if skips is None:
+        return list(taken)
+    return [ids if skip < 0 else Blocks(ids, skip) for ids, skip in zip(taken, skips, strict=True)]
+
+
+def _without(item: Any, null_block: int | None) -> Any:
+    ids = item.ids if isinstance(item, Blocks) else item
+    return ids if null_block is None else [block for block in ids if block != null_block]
+
+
+def _check_pair_out(out: Any, *sides: Any) -> None:
+    if out is None:
+        return
+    if not isinstance(out, tuple) or len(out) != 2:
+        raise TypeError(f"out must be a tuple of two int32 arrays (source, destination), got {brief(out)}")
+    lists = [item.ids if isinstance(item, Blocks) else item for side in sides for item in side]
+    check_ids_out(out[0], out[1], *lists)
+    check_ids_out(out[1], *lists)
+
+
+def _check_moves_out(out: Any, rows: int) -> None:
+    if not isinstance(out, np.ndarray) or out.dtype != np.uint64:
+        raise TypeError(f"out must be a uint64 NumPy array, got {getattr(out, 'dtype', type(out).__name__)}")
+    check_out_memory(out, 2)
+    if out.shape != (rows, 3):
+        raise ValueError(f"out has shape {out.shape}, the moves {(rows, 3)}")
+
+
+def as_desc_ids(ids: Any, what: str) -> NDArray[np.int32]:
+    """Return raw desc ids as C-contiguous int32; :class:`TypeError` for no integers, BlockIdError beyond int32.
+
+    NIXL casts what it gets without looking (1.5.1: an int64 of 2**32 + 5 moves block 5), so nothing else leaves here.
+    """
+    if type(ids) is np.ndarray and ids.dtype == np.int32 and ids.ndim == 1 and ids.flags.c_contiguous:
+        return ids
+    taken = _kernels.expand_kernel_blocks(readable_lists([ids], what)[0], 1, None, None)
+    if type(taken) is np.ndarray:
+        return taken
+    fault = Fault(*taken)
+    if fault.code == _kernels.OUT_OF_RANGE:
+        raise BlockIdError(f"{what}, position {fault.position}: desc id {ids[fault.position]} is outside 0 to 2**31 - 1")
+    raise word_reading(fault, what, ids)
+
+
+def _compile(pair: DlistPair, num_src: int, num_dst: int) -> _Compiled:
+    """Lay out a request: how lists meet (aligns), the kinds of regions that share a result (flats), regions (jobs)."""
+    aligns: list[tuple[int, ...]] = []
+    flats: dict[tuple[Any, ...], int] = {}
+    rows: list[tuple[int, int, int, int]] = []
+    jobs: list[tuple[int, int, int, int, int]] = []
+    regions = zip(pair.src.regions, pair.dst.regions, pair.places, strict=True)
+    starts = zip(pair.src.starts.tolist(), pair.dst.starts.tolist(), strict=True)
+    for (src, dst, place), (src_start, dst_start) in zip(regions, starts, strict=False):
+        met = tuple(
+            (*groups, src.sub_blocks, dst.sub_blocks, *place.src, *place.dst)
+            for groups in _met_groups(src, dst, num_src, num_dst)
+        )
+        uneven = [0 if region.evenly_spaced else region.num_blocks for region in (src, dst)]
+        flat = flats.setdefault((met, *uneven), len(flats))
+        if flat == len(rows):
+            rows.append((len(aligns), len(met), uneven[0], uneven[1]))
+            aligns += met
+        jobs.append((flat, src_start, dst_start, src.num_blocks, dst.num_blocks))
+    program = _kernels.PairProgram(
+        np.array(aligns, dtype=np.int64).reshape(-1, 8),
+        np.array(rows, dtype=np.int64).reshape(-1, 4),
+        np.array(jobs, dtype=np.int32).reshape(-1, 5),
+        num_src,
+        num_dst,
+    )
+    return _Compiled(program, aligns)
+
+
+def _met_groups(src: Region, dst: Region, num_src: int, num_dst: int) -> list[tuple[int, int]]:
+    """Return which lists of the two sides meet in a pair of regions: the i-th with the i-th."""
+    sides = (("src_blocks", src, num_src), ("dst_blocks", dst, num_dst))
+    taken = []
+    for what, region, given in sides:
+        groups = list(range(given)) if region.groups is None else list(region.groups)
+        if max(groups, default=-1) >= given:
+            raise BlockIdError(
+                f"{what} has {given} lists, but region {region.name!r} takes group {max(groups)}; give one list per "
+                f"group, an empty one where there is nothing"
+            )
+        taken.append(groups)
+    if len(taken[0]) != len(taken[1]):
+        raise BlockIdError(
+            f"source region {src.name!r} takes {len(taken[0])} groups and destination region {dst.name!r} "
+            f"{len(taken[1])}: they meet one to one"
+        )
+    return list(zip(*taken, strict=True))
