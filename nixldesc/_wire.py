@@ -19,7 +19,7 @@ from typing import Any
 from nixldesc._check import as_int, as_name, brief, few
 from nixldesc.errors import GeometryError
 from nixldesc.region import Region
-from nixldesc.sections import Axis, Section
+from nixldesc.sections import MAX_AXES, Axis, Section
 
 __all__ = ["VERSION", "layout_from_dict", "layout_to_dict"]
 
@@ -71,7 +71,7 @@ def _section_to_dict(section: Section) -> dict[str, Any]:
 def layout_from_dict(d: Any) -> tuple[list[Region], int, int]:
     """Return ``(regions, cp_rank, cp_size)``; :class:`GeometryError` or :class:`TypeError` for anything else."""
     version = d.get("version") if isinstance(d, dict) else None
-    if isinstance(d, dict) and version != VERSION:
+    if isinstance(d, dict) and (type(version) is not int or version != VERSION):
         got = "has no version" if "version" not in d else f"version {brief(version).split(' (')[0]} is not understood"
         raise GeometryError(f"layout: {got}, this library reads version {VERSION}")
     _keys(d, _LAYOUT_KEYS, ("regions",), "layout")
@@ -85,7 +85,8 @@ def _region(d: Any, what: str) -> Region:
     if "mem_type" in d:
         fields["mem_type"] = as_name(d["mem_type"], f"{what}: mem_type")
     if d.get("groups") is not None:
-        fields["groups"] = [_size(g, f"{what}: groups[{i}]") for i, g in enumerate(_list(d["groups"], f"{what}: groups"))]
+        groups = _list(d["groups"], f"{what}: groups")
+        fields["groups"] = [_size(group, f"{what}: groups[{i}]") for i, group in enumerate(groups)]
     if d.get("sections") is not None:
         sections = _list(d["sections"], f"{what}: sections")
         fields["sections"] = [_section(item, f"{what}: sections[{i}]") for i, item in enumerate(sections)]
@@ -99,7 +100,10 @@ def _section(d: Any, what: str) -> Section:
         strides = _list(d["strides"], f"{what}: strides")
         fields["strides"] = [_size(step, f"{what}: strides[{i}]") for i, step in enumerate(strides)]
     fields.update({key: d[key] for key in ("dtype", "cp") if key in d})
-    axes = [_axis(item, f"{what}: axes[{i}]") for i, item in enumerate(_list(d["axes"], f"{what}: axes"))]
+    given = _list(d["axes"], f"{what}: axes")
+    if len(given) > MAX_AXES:  # before a million of them are made
+        raise GeometryError(f"{what}: {len(given)} axes, at most {MAX_AXES} are supported")
+    axes = [_axis(item, f"{what}: axes[{i}]") for i, item in enumerate(given)]
     return Section(as_name(d["name"], f"{what}: name"), axes, **fields)
 
 

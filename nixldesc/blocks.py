@@ -101,6 +101,8 @@ class Blocks:
         3
         """
         total = as_int(total, "Blocks.tail: total", BlockIdError)
+        if type(ids) not in (list, tuple):
+            readable(ids, "Blocks.tail: ids")
         if len(ids) > total:
             raise BlockIdError(f"Blocks.tail: {len(ids)} ids cannot be the tail of {total} entries")
         return cls(ids, total - len(ids))
@@ -220,7 +222,7 @@ def out_of_range(where: str, ids: Any, position: int, name: str, num_blocks: int
 def kernel_blocks(
     ids: BlockIds, ratio: int, *, null_block: int | None = None, out: NDArray[np.int32] | None = None
 ) -> NDArray[np.int32]:
-    """Return the kernel block ids of logical block ids: block b is kernel blocks ``b * ratio .. b * ratio + ratio - 1``.
+    """Return the kernel block ids of logical ones: block b is kernel blocks ``b * ratio`` to ``b * ratio + ratio - 1``.
 
     `ids`: list, tuple, range or integer array; the result is int32 of ``len(ids) * ratio``. A `null_block` entry
     becomes `ratio` null entries. A ``skip`` in logical blocks is ``skip * ratio`` in kernel blocks.

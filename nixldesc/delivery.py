@@ -76,12 +76,13 @@ def _filled(
     """Return which tokens `at` this take fills, or leaves to another context-parallel rank."""
     holder = take.holder
     block = at // (holder.section.block_tokens or 1)
-    others = block % holder.place.every != holder.place.first
+    others: NDArray[np.bool_] = block % holder.place.every != holder.place.first
     groups = _groups(holder.region, len(lists))
     if not lists or number >= len(groups):
         return others
     entries = _entries(lists, groups[number], holder.place, null_block, f"src_blocks[{holder.rank}]")
-    return others | np.isin(block, entries.positions)
+    others |= np.isin(block, entries.positions)
+    return others
 
 
 def _entries(

@@ -28,7 +28,9 @@ class _Lane(NamedTuple):
     places: Places
 
 
-def pairs_of(dst: Layout, srcs: Mapping[int, Layout], deliveries: Iterable[Delivery]) -> dict[int, tuple[DlistPair, ...]]:
+def pairs_of(
+    dst: Layout, srcs: Mapping[int, Layout], deliveries: Iterable[Delivery]
+) -> dict[int, tuple[DlistPair, ...]]:
     """Return the pairs of each source that sends something, in ascending rank order."""
     memo: dict[Any, list[Run]] = {}
     tables = _BlockTables()
@@ -150,8 +152,8 @@ def _chunks(src: Layout, dst: Layout, lanes: list[_Lane]) -> Iterator[DlistPair]
         more = lane.src.num_descs, lane.dst.num_descs
         if max(more) > MAX_DESCS:
             raise GeometryError(
-                f"region {lane.origin[1]!r} (source region {lane.origin[0]!r}): alone it needs {max(more)} descriptors, "
-                f"more than the {MAX_DESCS} that int32 ids can name"
+                f"region {lane.origin[1]!r} (source region {lane.origin[0]!r}): alone it needs {max(more)} "
+                f"descriptors, more than the {MAX_DESCS} that int32 ids can name"
             )
         if max(src_descs + more[0], dst_descs + more[1]) > MAX_DESCS:
             yield _pair(src, dst, chunk)

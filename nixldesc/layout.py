@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+from numpy import ndarray
 from numpy.typing import NDArray
 
 from nixldesc import _columns, _kernels, _wire
@@ -253,15 +254,19 @@ class Layout:
         """
         if out is not None:
             check_ids_out(out, *block_ids)
-        if type(block_ids) is not list and type(block_ids) is not tuple:
-            block_ids = readable_lists(block_ids, "block_ids")
-        program = self._cache.get((order, len(block_ids))) or self._program(order, len(block_ids))
-        result = program.run(block_ids, out)
-        if type(result) is np.ndarray:
+        program = self._cache.get(order)
+        if program is not None:
+            result = program.run(block_ids, out)
+            if type(result) is ndarray:
+                return result
+            if result[0] != _kernels.UNREAD:
+                raise self._word(Fault(*result), block_ids)
+        # Another number of lists than last time, or lists in one of the rarer forms.
+        lists = readable_lists(block_ids, "block_ids")
+        result = self._program(order, len(lists)).run(lists, out)
+        if isinstance(result, ndarray):
             return result
-        if result[0] != _kernels.UNREAD:
-            raise self._word(Fault(*result), block_ids)
-        return self.desc_ids(readable_lists(block_ids, "block_ids"), order=order, out=out)
+        raise self._word(Fault(*result), lists)
 
     def _program(self, order: Order, num_lists: int) -> _kernels.LayoutProgram:
         if order not in ("region", "group"):
@@ -275,7 +280,9 @@ class Layout:
             )
         if num_lists > 2**16:
             raise BlockIdError(f"block_ids has {num_lists} lists; one list per KV cache group is expected")
-        return self._once((order, num_lists), lambda: _compile(self, order, num_lists))
+        program: _kernels.LayoutProgram
+        program = self._cache[order] = self._once((order, num_lists), lambda: _compile(self, order, num_lists))
+        return program
 
     def _word(self, fault: Fault, block_ids: Sequence[BlockIds]) -> Exception:
         where = f"group {fault.group}"

@@ -79,7 +79,8 @@ def page_runs(pieces: Sequence[Piece]) -> list[Run]:
 
     >>> from nixldesc.pages import attention_sections
     >>> make = dict(num_kv_heads=4, block_tokens=2, token_head_bytes=4, kv="blocks_first")
-    >>> src, dst = attention_sections("l", tp_size=1, tp_rank=0, **make), attention_sections("l", tp_size=2, tp_rank=1, **make)
+    >>> src = attention_sections("l", tp_size=1, tp_rank=0, **make)
+    >>> dst = attention_sections("l", tp_size=2, tp_rank=1, **make)
     >>> [run[:3] for run in page_runs([Piece(s, d, Split("head", 2, 4)) for s, d in zip(src, dst)])]
     [(0, 16, 16), (16, 48, 16)]
     """
@@ -125,8 +126,8 @@ def _check_room(piece: Piece, loops: list[tuple[int, int, int]], room: int) -> N
         count *= size
     if count > room:
         raise PeerMismatchError(
-            f"section {piece.dst.name!r}: the two sides order its bytes so differently that a block is {count} separate "
-            f"runs; at most {MAX_RUNS} are supported"
+            f"section {piece.dst.name!r}: the two sides order its bytes so differently that a block is {count} "
+            f"separate runs; at most {MAX_RUNS} are supported"
         )
 
 
@@ -134,7 +135,8 @@ def _walk(start: int, loops: list[tuple[int, int]]) -> list[int]:
     at: NDArray[np.uint64] = np.array([start], dtype=np.uint64)
     for step, size in reversed(loops):
         at = np.add.outer(at, np.arange(size, dtype=np.uint64) * np.uint64(step)).ravel()
-    return at.tolist()
+    offsets: list[int] = at.tolist()
+    return offsets
 
 
 def _join(runs: list[Run]) -> list[Run]:

@@ -34,6 +34,7 @@ def attention_sections(
     kv: Literal["packed", "blocks_first"] = "packed",
     offset: int = 0,
     dtype: str = "",
+    cp: bool = True,
 ) -> tuple[Section, ...]:
     """Return the page of an attention layer on rank `tp_rank` of `tp_size` (axes head, token and byte).
 
@@ -41,7 +42,8 @@ def attention_sections(
     ``kv="packed"``: K and V of a token and head lie together in one section `name` and `token_head_bytes` covers
     both. ``kv="blocks_first"``: all K of the block, then all V, sections ``name.k`` and ``name.v``, and
     `token_head_bytes` is each one's; it pairs with engines that keep K and V in separate regions.
-    ``order="HND"`` stores ``[head][token][byte]``, ``"NHD"`` ``[token][head][byte]``. `offset` in bytes.
+    ``order="HND"`` stores ``[head][token][byte]``, ``"NHD"`` ``[token][head][byte]``. `offset` in bytes. `dtype` and
+    `cp` as in :class:`nixldesc.Section` (``cp=False``: whole on every context-parallel rank).
 
     Raises :class:`GeometryError` for sizes that do not divide and for unknown words.
 
@@ -57,14 +59,14 @@ def attention_sections(
     token, byte = Axis(TOKEN, 0, block_tokens), Axis(BYTE, 0, token_head_bytes)
     axes = (head, token, byte) if order == "HND" else (token, head, byte)
     if kv == "packed":
-        return (Section(name, axes, 1, offset=offset, dtype=dtype),)
+        return (Section(name, axes, 1, offset=offset, dtype=dtype, cp=cp),)
     as_name(name, "name")
-    k = Section(f"{name}.k", axes, 1, offset=offset, dtype=dtype)
-    return k, Section(f"{name}.v", axes, 1, offset=k.end, dtype=dtype)
+    k = Section(f"{name}.k", axes, 1, offset=offset, dtype=dtype, cp=cp)
+    return k, Section(f"{name}.v", axes, 1, offset=k.end, dtype=dtype, cp=cp)
 
 
 def mla_sections(
-    name: str, *, block_tokens: int, token_bytes: int, offset: int = 0, dtype: str = ""
+    name: str, *, block_tokens: int, token_bytes: int, offset: int = 0, dtype: str = "", cp: bool = True
 ) -> tuple[Section, ...]:
     """Return the page of a latent (MLA) cache: the same on every rank, axes token and byte.
 
@@ -72,7 +74,7 @@ def mla_sections(
     73728
     """
     axes = (Axis(TOKEN, 0, block_tokens), Axis(BYTE, 0, token_bytes))
-    return (Section(name, axes, 1, offset=offset, dtype=dtype),)
+    return (Section(name, axes, 1, offset=offset, dtype=dtype, cp=cp),)
 
 
 def state_sections(

@@ -32,6 +32,7 @@ __all__ = ["DlistPair", "Origin", "as_desc_ids"]
 #: Where a region of a pair comes from: (src region, dst region, section names).
 Origin = tuple[str, str, tuple[str, ...]]
 
+_ALL = slice(None)
 _SIDES = ("source", "destination")
 
 
@@ -107,7 +108,7 @@ class DlistPair:
         *,
         order: Literal["merge", "given"] = "merge",
         null_block: int | None = None,
-        regions: slice = slice(None),
+        regions: slice = _ALL,
         out: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None,
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return ``(src_ids, dst_ids)`` of a request: int32, C-contiguous, of equal length, in range, region-major.
@@ -127,19 +128,30 @@ class DlistPair:
         >>> [ids.tolist() for ids in pair.desc_ids([[10, 11, 12, 13, 14]], [Blocks.tail([41, 40], 5)])]
         [[14, 13], [40, 41]]
         """
-        if type(null_block) is not int or out is not None:
+        if null_block is not None:
             null_block = as_null(null_block)
+        if out is not None:
             _check_pair_out(out, src_blocks, dst_blocks)
         src_lists, src_skips = _split(src_blocks, "src_blocks")
         dst_lists, dst_skips = _split(dst_blocks, "dst_blocks")
         compiled = self._cache.get((len(src_lists), len(dst_lists))) or self._compile(len(src_lists), len(dst_lists))
-        first, last = (0, len(self.places)) if regions == _ALL else self._slice(regions)
+        first, last = (0, len(self.places)) if regions is _ALL else self._slice(regions)
         src_out, dst_out = out or (None, None)
         result = compiled.program.run(
-            src_lists, dst_lists, src_skips, dst_skips, _is_merge(order), null_block, first, last, src_out, dst_out
+            src_lists,
+            dst_lists,
+            src_skips,
+            dst_skips,
+            order == "merge" or _is_merge(order),
+            null_block,
+            first,
+            last,
+            src_out,
+            dst_out,
         )
         if len(result) == 2:
-            return result
+            ids: tuple[NDArray[np.int32], NDArray[np.int32]] = result
+            return ids
         if result[0] == _kernels.UNREAD:
             # Rare forms (ranges, other integer arrays) are converted once, then read like any other.
             src_blocks, dst_blocks = _readable(src_blocks, "src_blocks"), _readable(dst_blocks, "dst_blocks")
@@ -284,9 +296,6 @@ class DlistPair:
         )
 
 
-_ALL = slice(None)
-
-
 def _prove_equal_rows(src: Layout, dst: Layout) -> None:
     if len(src.regions) != len(dst.regions) or not src.regions:
         raise PeerMismatchError(
@@ -330,8 +339,6 @@ def _remake(src: Layout, dst: Layout, origin: tuple[Origin, ...], places: tuple[
 
 
 def _is_merge(order: Any) -> bool:
-    if order == "merge":
-        return True
     if order == "given":
         return False
     raise ValueError(f"order must be 'merge' or 'given', got {brief(order)}")
@@ -364,8 +371,6 @@ def _without(item: Any, null_block: int | None) -> Any:
 
 
 def _check_pair_out(out: Any, *sides: Any) -> None:
-    if out is None:
-        return
     if not isinstance(out, tuple) or len(out) != 2:
         raise TypeError(f"out must be a tuple of two int32 arrays (source, destination), got {brief(out)}")
     lists = [item.ids if isinstance(item, Blocks) else item for side in sides for item in side]
@@ -393,7 +398,9 @@ def as_desc_ids(ids: Any, what: str) -> NDArray[np.int32]:
         return taken
     fault = Fault(*taken)
     if fault.code == _kernels.OUT_OF_RANGE:
-        raise BlockIdError(f"{what}, position {fault.position}: desc id {ids[fault.position]} is outside 0 to 2**31 - 1")
+        raise BlockIdError(
+            f"{what}, position {fault.position}: desc id {ids[fault.position]} is outside 0 to 2**31 - 1"
+        )
     raise word_reading(fault, what, ids)
 
 

@@ -3,7 +3,7 @@
 ::
 
     Layout (dst rank) ----\\
-                           plan() -> for each source rank: DlistPair(src: Layout, dst: Layout), equal rows, equal lengths
+                           plan()  ->  for each source rank: DlistPair(src: Layout, dst: Layout), equal rows and lengths
     Layout (src ranks) ---/
 
 Sections meet by name, wherever they lie; :mod:`nixldesc.sources` chooses who sends what, :mod:`nixldesc.overlap`
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from nixldesc._check import as_int, as_names, brief, few
+from nixldesc._check import as_int, as_names, brief, few, is_many
 from nixldesc.blocks import BlockIds, Blocks, Place, Places
 from nixldesc.delivery import Delivery, undelivered
 from nixldesc.errors import PeerMismatchError
@@ -149,6 +149,9 @@ def reader_counts(
     {0: 1, 1: 0, 2: 1, 3: 0}
     """
     srcs = _check_srcs(srcs)
+    if not is_many(dsts) or isinstance(dsts, Mapping):
+        raise TypeError(f"dsts must be the layouts of all destination ranks, got {brief(dsts)}")
+    dsts = tuple(dsts)
     ranks: dict[str, list[int]] = {}
     for number, dst in enumerate(dsts):
         for region in _check_layout(dst, f"dsts[{number}]").regions:
@@ -156,7 +159,8 @@ def reader_counts(
                 ranks.setdefault(section.name, []).append(number)
     counts = dict.fromkeys(sorted(srcs), 0)
     for number, dst in enumerate(dsts):
-        seats = {name: Seat(holders.index(number), len(holders), 0) for name, holders in ranks.items() if number in holders}
+        mine = {name: holders for name, holders in ranks.items() if number in holders}
+        seats = {name: Seat(holders.index(number), len(holders), 0) for name, holders in mine.items()}
         deliveries, _, _ = _assign(dst, srcs, seats.__getitem__, allow_missing)
         for rank in {take.holder.rank for delivery in deliveries for take in delivery.takes}:
             counts[rank] += 1
@@ -168,7 +172,8 @@ def reader_counts(
 
 def _check_layout(layout: Any, what: str) -> Layout:
     if not isinstance(layout, Layout):
-        raise TypeError(f"{what} must be a Layout, got {brief(layout)}")
+        swapped = "; the destination comes first, then the sources by rank" if isinstance(layout, Mapping) else ""
+        raise TypeError(f"{what} must be a Layout, got {brief(layout)}{swapped}")
     for region in layout.regions:
         if not region.sections:
             raise PeerMismatchError(
@@ -180,7 +185,7 @@ def _check_layout(layout: Any, what: str) -> Layout:
 
 def _check_srcs(srcs: Any) -> dict[int, Layout]:
     if not isinstance(srcs, Mapping):
-        raise TypeError(f"srcs must map source ranks to layouts, got {brief(srcs)}")
+        raise TypeError(f"srcs must map source ranks to layouts, got {brief(srcs)}; a single source is {{0: layout}}")
     found = {as_int(rank, "source rank"): _check_layout(layout, f"source {rank}") for rank, layout in srcs.items()}
     if any(rank < 0 for rank in found):
         raise PeerMismatchError(f"source ranks must not be negative, got {min(found)}")

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -117,8 +118,8 @@ class Region:
     def evenly_spaced(self) -> bool:
         """Whether one strided row covers all sub-blocks of all blocks.
 
-        >>> Region("k", 0, 8, 3, sub_blocks=4).evenly_spaced, Region("k", 0, 8, 3, sub_blocks=4, block_stride=48).evenly_spaced
-        (True, False)
+        >>> [Region("k", 0, 8, 3, sub_blocks=4, block_stride=stride).evenly_spaced for stride in (32, 48)]
+        [True, False]
         """
         return self.sub_blocks == 1 or self.num_blocks == 1 or self.sub_blocks * self.sub_stride == self.block_stride
 
@@ -188,6 +189,9 @@ def prove_region(region: Region) -> None:
     for field in ("block_len", "num_blocks", "sub_blocks", "sub_stride"):
         if getattr(region, field) <= 0:
             raise GeometryError(f"{what}{field} must be positive, got {getattr(region, field)}")
+    for field in ("block_len", "block_stride", "sub_stride"):
+        if getattr(region, field) >= 2**64:
+            raise GeometryError(f"{what}{field} is {getattr(region, field)} bytes, beyond the 64 bits of a table's entry")
     if region.base_addr < 0 or not 0 <= region.device_id < 2**64:
         raise GeometryError(
             f"{what}base_addr and device_id must not be negative, nor device_id beyond 64 bits, "
@@ -231,22 +235,22 @@ def prove_page(region: Region, seen: dict[tuple[Shape, ...], int], budget: int =
     the separate runs of bytes that a (perhaps hostile) description may make anybody enumerate.
     """
     key = tuple(section.shape for section in region.sections)
-    end = seen.get(key)
-    if end is None:
-        end = max((section.end for section in region.sections), default=0)
-        budget -= sum(_count_runs(section) for section in region.sections)
-        if budget < 0:
-            raise GeometryError(
-                f"region {region.name!r}: the layout's pages have more than {MAX_RUNS} separate runs of bytes in a block"
-            )
-        _prove_disjoint(region)
-        seen[key] = end
+    known = seen.get(key)
+    end = max((section.end for section in region.sections), default=0) if known is None else known
     if end > region.block_len:
         last = max(region.sections, key=lambda section: section.end)
         raise GeometryError(
             f"region {region.name!r}: section {last.name!r} ends at byte {end}, outside the block of "
             f"{region.block_len} bytes"
         )
+    if known is None:
+        budget -= sum(_count_runs(section) for section in region.sections)
+        if budget < 0:
+            raise GeometryError(
+                f"region {region.name!r}: the layout's pages have more than {MAX_RUNS} separate runs of bytes"
+            )
+        _prove_disjoint(region)
+        seen[key] = end
     return budget
 
 
@@ -260,7 +264,7 @@ def _count_runs(section: Section) -> int:
 def _prove_disjoint(region: Region) -> None:
     """No byte belongs to two sections: by their hulls where those lie apart, run by run where they interleave."""
     order = sorted(region.sections, key=lambda section: section.offset)
-    if all(a.end <= b.offset for a, b in zip(order, order[1:], strict=False)):
+    if all(a.end <= b.offset for a, b in pairwise(order)):
         return
     if sum(map(_count_runs, order)) > MAX_WOVEN_RUNS:
         raise GeometryError(

@@ -51,8 +51,10 @@ def _prove_rows(table: Any) -> int:
     if not isinstance(table, np.ndarray) or table.dtype != np.uint64:
         got = f"dtype {table.dtype}" if isinstance(table, np.ndarray) else type(table).__name__
         raise TypeError(f"table must be a uint64 NumPy array, got {got}")
-    if table.ndim != 2 or table.shape[1] != 5 or not table.flags.c_contiguous:
-        raise ValueError(f"table must be C-contiguous of shape (rows, 5), got {table.shape}, strides {table.strides}")
+    if table.ndim != 2 or table.shape[1] != 5 or not table.flags.c_contiguous or not table.flags.aligned:
+        raise ValueError(
+            f"table must be C-contiguous and aligned, of shape (rows, 5), got {table.shape}, strides {table.strides}"
+        )
     total = 0
     for i, (addr, length, _, stride, count) in enumerate(table.tolist()):
         if not length or not count or stride < length:

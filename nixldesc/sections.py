@@ -171,7 +171,8 @@ class Section:
         >>> Section("s", (Axis("head", 0, 2), Axis("token", 0, 4)), 8, strides=[64, 8]).runs()
         (32, [(2, 64)])
         """
-        length, loops = self.itemsize, []
+        length = self.itemsize
+        loops: list[tuple[int, int]] = []
         for step, size in sorted((s, a.size) for a, s in zip(self.axes, self.strides, strict=True)):
             if size > 1 and step == length and not loops:
                 length *= size
@@ -183,17 +184,17 @@ class Section:
 def _axes(axes: Any, what: str) -> tuple[Axis, ...]:
     if not is_many(axes):
         raise TypeError(f"{what}: axes must be a sequence of Axis, got {brief(axes)}")
-    axes = tuple(axes)
-    for axis in axes:
+    found: tuple[Axis, ...] = tuple(axes)
+    for axis in found:
         if not isinstance(axis, Axis):
             raise TypeError(f"{what}: axes must be Axis objects, got {brief(axis)}")
-    if len(axes) > MAX_AXES:
-        raise GeometryError(f"{what}: {len(axes)} axes, at most {MAX_AXES} are supported")
-    names = [axis.name for axis in axes]
+    if len(found) > MAX_AXES:
+        raise GeometryError(f"{what}: {len(found)} axes, at most {MAX_AXES} are supported")
+    names = [axis.name for axis in found]
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise GeometryError(f"{what}: axis {twice!r} is named twice")
-    return axes
+    return found
 
 
 def _c_strides(axes: tuple[Axis, ...], itemsize: int) -> tuple[int, ...]:
@@ -210,6 +211,8 @@ def _given_strides(strides: Any, axes: tuple[Axis, ...], what: str) -> tuple[int
     steps = tuple(as_int(s, f"{what}: strides[{i}]") for i, s in enumerate(strides))
     if len(steps) != len(axes):
         raise GeometryError(f"{what}: {len(steps)} strides for {len(axes)} axes")
+    if any(step >= 2**64 for step in steps):
+        raise GeometryError(f"{what}: a stride of {max(steps)} bytes is beyond 2**64")
     return steps
 
 

@@ -1,0 +1,181 @@
+# Every command of the house. Each makes the virtual environments that it needs under .venv/, from
+# PyPI alone; a second call is quick.
+#
+#   make demo        two engines in two processes, real NIXL, every byte verified
+#   make test        linters, types and the whole test suite
+#   make test-hard   the suite again under the checked and the sanitizer build, with an old NIXL,
+#                    on other Pythons; sdist and wheel from a bare environment
+#   make bench       the ratios against plain NumPy
+#   make clean       away with all of it
+#
+# PYTHON=python3.10 make test      another interpreter, an environment of its own
+# make test ARGS='-k layout -x'    more words for pytest (of every target that runs it)
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+PYTHON ?= python3
+ARGS ?=
+
+NIXL := 1.5.1
+# The last NIXL without N x 5 lists: the adapter falls back to N x 3.
+OLD_NIXL := 1.4.1
+
+# An interpreter that the PATH names but does not run (pyenv) is looked for.
+PY := $(shell if $(PYTHON) -c '' 2>/dev/null; then echo '$(PYTHON)'; else .ci/find-python $(PYTHON:python%=%); fi)
+# "3.11", "3.14t": names the environments.
+V := $(shell test -z '$(PY)' || $(PY) -c 'import sys; print("%d.%d" % sys.version_info[:2] + sys.abiflags)')
+ifeq ($(V),)
+$(error there is no '$(PYTHON)' here: name an interpreter, PYTHON=python3.12)
+endif
+
+# What an installed copy is made of; an editable one needs only the first line.
+BUILT := setup.py pyproject.toml nixldesc/_version.py $(wildcard nixldesc/*.pyx)
+SOURCES := $(BUILT) $(shell find nixldesc -name '*.py' -o -name '*.pyi')
+
+.PHONY: demo test test-hard bench clean lint types
+.DEFAULT_GOAL := help
+.PHONY: help
+help:
+	@sed -n '2,/^$$/s/^# \{0,1\}//p' Makefile
+
+
+# ---------------------------------------------------------------- environments
+
+# $(call venv,EXTRA,NIXL VERSION): the environment that the target's first folder names: what builds
+# the library, the extra's packages (through an editable or a wheel install later) and NIXL. Without
+# its dependencies, for they are a CUDA build of PyTorch, and NIXL runs without.
+define venv
+	@echo '== making $(@D)'
+	rm -rf $(@D)
+	$(PY) -m venv $(@D)
+	$(@D)/bin/pip install -q 'setuptools >= 77' 'cython >= 3.1'
+	$(call nixl,$(1))
+	touch $@
+endef
+
+# NIXL has wheels for Linux and for CPythons with a GIL. Where it has one it must be importable, so
+# that no test of a real transfer is skipped unseen.
+define nixl
+	if test "$$(uname -s)" = Linux && [[ '$(V)' != *t ]]; then \
+	    $(@D)/bin/pip install -q --no-deps nixl==$(1) nixl-cu12==$(1) 'numpy >= 2'; \
+	    $(@D)/bin/python -c 'import nixl._api'; \
+	else echo 'NIXL has no wheel for this machine: real transfers are skipped'; fi
+endef
+
+.PRECIOUS: .venv/%/made .venv/%/installed
+
+.venv/nixl-$(OLD_NIXL)-$(V)/made: Makefile
+	$(call venv,$(OLD_NIXL))
+.venv/%/made: Makefile
+	$(call venv,$(NIXL))
+
+# Editable: the two that a developer uses all day.
+.venv/demo-$(V)/installed: .venv/demo-$(V)/made $(BUILT)
+	$(@D)/bin/pip install -q --no-build-isolation -e '.[cli]'
+	touch $@
+.venv/test-$(V)/installed: .venv/test-$(V)/made $(BUILT)
+	$(@D)/bin/pip install -q --no-build-isolation -e '.[test]'
+	touch $@
+.venv/bench-$(V)/installed: .venv/bench-$(V)/made $(BUILT)
+	$(@D)/bin/pip install -q --no-build-isolation -e '.[bench]'
+	touch $@
+
+# Wheels: what users get, and the two builds that check themselves.
+define install
+	rm -rf build/$(1)
+	NIXLDESC_BUILD=$(1) $(@D)/bin/pip install -q --no-build-isolation '.[test]'
+	touch $@
+endef
+.venv/checked-$(V)/installed: .venv/checked-$(V)/made $(SOURCES)
+	$(call install,checked)
+.venv/asan-$(V)/installed: .venv/asan-$(V)/made $(SOURCES)
+	$(call install,asan)
+.venv/nixl-$(OLD_NIXL)-$(V)/installed: .venv/nixl-$(OLD_NIXL)-$(V)/made $(SOURCES)
+	$(call install,release)
+.venv/wheel-$(V)/installed: .venv/wheel-$(V)/made $(SOURCES)
+	$(call install,release)
+
+
+# ---------------------------------------------------------------- every day
+
+demo: .venv/demo-$(V)/installed
+	.venv/demo-$(V)/bin/python -m nixldesc demo
+
+test: lint types
+	.venv/test-$(V)/bin/pytest $(ARGS)
+
+lint: .venv/test-$(V)/installed
+	.venv/test-$(V)/bin/ruff check
+	PATH="$$PWD/.venv/test-$(V)/bin:$$PATH" cython-lint nixldesc
+
+types: .venv/test-$(V)/installed
+	.venv/test-$(V)/bin/mypy
+	.venv/test-$(V)/bin/stubtest nixldesc._kernels
+
+bench: .venv/bench-$(V)/installed
+	.venv/bench-$(V)/bin/python bench/ratios.py
+
+clean:
+	rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage
+	find nixldesc -name '*.so' -delete
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+
+# ---------------------------------------------------------------- the hard way
+
+.PHONY: test-checked test-asan test-old-nixl test-wheel test-dist test-pythons
+test-hard: test-checked test-asan test-old-nixl test-dist test-pythons
+
+# $(call suite,ENVIRONMENT,VARIABLES,WHAT): the suite against an installed copy, from a folder that
+# holds no nixldesc, so that the sources cannot stand in for it.
+define suite
+	mkdir -p build/run
+	cd build/run && env $(2) ../../.venv/$(1)-$(V)/bin/pytest -c ../../pyproject.toml --rootdir ../.. $(3) $(ARGS)
+endef
+EVERYTHING := --pyargs nixldesc ../../tests
+
+test-checked: .venv/checked-$(V)/installed
+	$(call suite,checked,NIXLDESC_BUILD=checked,$(EVERYTHING))
+
+# The sanitizers' libraries must be loaded before Python; libstdc++ too, or they do not find C++
+# exceptions (NIXL throws some). Python itself leaks at its end, so leaks are not looked for. With
+# PYTHONMALLOC=malloc each Python object has red zones around it.
+test-asan: .venv/asan-$(V)/installed
+	$(call suite,asan,NIXLDESC_BUILD=asan PYTHONMALLOC=malloc \
+	    ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+	    LD_PRELOAD="$$(for lib in asan ubsan stdc++; do gcc -print-file-name=lib$$lib.so; done | xargs)" \
+	    ,$(EVERYTHING))
+
+test-old-nixl: .venv/nixl-$(OLD_NIXL)-$(V)/installed
+	$(call suite,nixl-$(OLD_NIXL),,$(EVERYTHING))
+
+test-wheel: .venv/wheel-$(V)/installed
+	$(call suite,wheel,,$(EVERYTHING))
+
+# The oldest Python, the newest one here, and a free-threaded one.
+test-pythons:
+	for wanted in '3.10' '3.14 3.13 3.12' '3.14t 3.13t'; do \
+	    found=; \
+	    for version in $$wanted; do \
+	        if found=$$(.ci/find-python $$version); then break; fi; \
+	    done; \
+	    if test -z "$$found"; then echo "== skipped: no CPython $${wanted// / or } on this machine"; \
+	    elif test $$version = '$(V)'; then echo "== CPython $$version is the one already tested"; \
+	    else echo "== CPython $$version"; $(MAKE) --no-print-directory test-wheel PYTHON=$$found; fi; \
+	done
+
+# An sdist from a bare environment, a wheel from nothing but the sdist, and a look at both; then the
+# wheel alone in another bare environment, where it may bring in NumPy and nothing else.
+test-dist:
+	rm -rf dist .venv/dist-$(V) .venv/bare-$(V)
+	$(PY) -m venv .venv/dist-$(V)
+	.venv/dist-$(V)/bin/pip install -q build auditwheel
+	.venv/dist-$(V)/bin/python -m build --sdist --outdir dist . > /dev/null
+	.venv/dist-$(V)/bin/pip wheel -q --no-deps --wheel-dir dist dist/nixldesc-*.tar.gz
+	.venv/dist-$(V)/bin/auditwheel show dist/nixldesc-*.whl
+	$(PY) -m venv .venv/bare-$(V)
+	.venv/bare-$(V)/bin/pip install -q dist/nixldesc-*.whl
+	mkdir -p build/run && cd build/run && ../../.venv/bare-$(V)/bin/python ../../.ci/bare.py

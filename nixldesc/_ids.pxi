@@ -1,0 +1,141 @@
+# Flat ids to descriptor ids, and one layout's request: lists -> flats -> one addition per descriptor.
+# Included by _kernels.pyx.
+
+
+cdef void _spread_jobs(
+    const int32_t[:, ::1] jobs, Py_ssize_t column, Py_ssize_t first, Py_ssize_t last, Flat* flats, bint dst,
+    int32_t* out,
+) noexcept nogil:
+    """Add each job's start to its flat; jobs in a row that share a flat (layers of one kind) go in one call."""
+    cdef Py_ssize_t job = first, end
+    cdef Flat* flat
+    while job < last:
+        end = job + 1
+        while end < last and jobs[end, 0] == jobs[job, 0]:
+            end += 1
+        flat = &flats[jobs[job, 0]]
+        nixldesc_spread(
+            flat.dst if dst else flat.src, flat.n, &jobs[job, column], jobs.shape[1], end - job, out
+        )
+        out += flat.n * (end - job)
+        job = end
+
+
+cdef Py_ssize_t _total(const int32_t[:, ::1] jobs, Py_ssize_t first, Py_ssize_t last, Flat* flats) noexcept nogil:
+    cdef Py_ssize_t job, total = 0
+    for job in range(first, last):
+        total += flats[jobs[job, 0]].n
+    return total
+
+
+cdef object _spread_into(
+    const int32_t[:, ::1] jobs, Py_ssize_t column, Py_ssize_t first, Py_ssize_t last, Flat* flats, bint dst,
+    Py_ssize_t total, object out,
+):
+    """Write one side's ids to `out` (None: a fresh array) and return it; the door has checked `out` but its size."""
+    cdef Py_buffer view
+    if out is None:
+        out = _empty(total, _INT32)
+    PyObject_GetBuffer(out, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+    try:
+        if total > _LONG:
+            with nogil:
+                _spread_jobs(jobs, column, first, last, flats, dst, <int32_t*>view.buf)
+        elif total:
+            _spread_jobs(jobs, column, first, last, flats, dst, <int32_t*>view.buf)
+    finally:
+        PyBuffer_Release(&view)
+    return out
+
+
+cdef void _flatten(const Ids* ids, int64_t sub, int64_t uneven, int32_t* out) noexcept nogil:
+    """Flat ids of whole blocks: ``block * sub + k``, or ``k * num_blocks + block`` where sub-blocks are uneven."""
+    cdef Py_ssize_t i
+    cdef int64_t k
+    for i in range(ids.n):
+        for k in range(sub):
+            out[i * sub + k] = <int32_t>(k * uneven + ids.at[i] if uneven else ids.at[i] * sub + k)
+
+
+@cython.final
+cdef class LayoutProgram:
+    """The static part of a layout's ``desc_ids``: which group's list goes where.
+
+    `limits[group]`: exclusive bound of the group's block ids, -1 where no region takes the group. `flats[f]`:
+    ``(group, sub_blocks, uneven num_blocks or 0)``. `jobs[j]`: ``(f, start)`` in the order of the result.
+    """
+
+    cdef const int64_t[::1] limits
+    cdef const int64_t[:, ::1] flats
+    cdef const int32_t[:, ::1] jobs
+
+    def __init__(
+        self,
+        const int64_t[::1] limits not None,
+        const int64_t[:, ::1] flats not None,
+        const int32_t[:, ::1] jobs not None,
+    ):
+        self.limits, self.flats, self.jobs = limits, flats, jobs
+
+    def run(self, object block_ids, object out):
+        """Return the ids, or a fault tuple. `block_ids` is a list or tuple of ``len(limits)`` lists, else UNREAD."""
+        cdef Scratch scratch
+        cdef Fault fault
+        cdef Py_ssize_t total
+        memset(&fault, 0, sizeof(Fault))
+        if not isinstance(block_ids, (list, tuple)) or len(block_ids) != self.limits.shape[0]:
+            fault.code = _UNREAD
+            return _report(&fault)
+        try:
+            if not _open(&scratch, self.limits.shape[0], self.flats.shape[0]):
+                fault.code = _MEMORY
+            if fault.code == _OK:
+                self._read(block_ids, &scratch, &fault)
+            if fault.code == _OK:
+                self._flatten(&scratch, &fault)
+            if fault.code != _OK:
+                return _report(&fault)
+            total = _total(self.jobs, 0, self.jobs.shape[0], scratch.flats)
+            if out is not None and len(out) != total:
+                fault.code, fault.position, fault.extra = _OUT_SIZE, len(out), total
+                return _report(&fault)
+            return _spread_into(self.jobs, 1, 0, self.jobs.shape[0], scratch.flats, False, total, out)
+        finally:
+            _close(&scratch)
+
+    cdef int _read(self, object block_ids, Scratch* scratch, Fault* fault) except -1:
+        cdef Py_ssize_t group
+        cdef Reading rule
+        cdef Ids* ids
+        memset(&rule, 0, sizeof(Reading))
+        for group in range(self.limits.shape[0]):
+            fault.group = group
+            rule.limit = self.limits[group]
+            ids = &scratch.ids[group]
+            _load(_list_at(block_ids, group), ids, &rule, scratch, fault)
+            if fault.code != _OK:
+                return 0
+            if rule.limit < 0 and ids.n:
+                fault.code, fault.extra = _UNSERVED, ids.n
+                return 0
+            if ids.bad >= 0:
+                fault.code, fault.position = _OUT_OF_RANGE, ids.bad
+                return 0
+        return 0
+
+    cdef int _flatten(self, Scratch* scratch, Fault* fault) except -1:
+        cdef Py_ssize_t f
+        cdef int64_t sub
+        cdef Ids* ids
+        cdef Flat* flat
+        for f in range(self.flats.shape[0]):
+            ids, flat, sub = &scratch.ids[self.flats[f, 0]], &scratch.flats[f], self.flats[f, 1]
+            flat.n = ids.n * sub
+            flat.borrowed = sub == 1
+            flat.src = ids.at if sub == 1 else _room(scratch, flat.n)
+            if flat.src == NULL:
+                fault.code = _MEMORY
+                return 0
+            if sub > 1:
+                _flatten(ids, sub, self.flats[f, 2], flat.src)
+        return 0

@@ -1,0 +1,227 @@
+"""What a LoopbackAgent knows of memory: registered ranges, rows of descriptors, copies.
+
+The rules are NIXL's, measured with nixl 1.5.1 and 1.4.1 (UCX and POSIX plugins, host memory); where
+NIXL answers with a bare status, :class:`LoopbackError` also says why.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "MEM_TYPES",
+    "STORAGE",
+    "Ids",
+    "LoopbackError",
+    "Op",
+    "Range",
+    "Rows",
+    "copy_op",
+    "find_range",
+    "merge",
+]
+
+MEM_TYPES = ("DRAM", "VRAM", "FILE", "BLOCK", "OBJ")
+STORAGE = ("FILE", "BLOCK", "OBJ")
+_SPACE = 1 << 64
+
+Ids = npt.NDArray[np.int64]
+
+
+class LoopbackError(Exception):
+    """A refusal of LoopbackAgent: NIXL's status word, and why, which NIXL does not say.
+
+    >>> print(LoopbackError("NIXL_ERR_NOT_FOUND", "no agent 'P' was added"))
+    NIXL_ERR_NOT_FOUND: no agent 'P' was added
+    """
+
+    def __init__(self, status: str, why: str) -> None:
+        super().__init__(status, why)
+        self.status = status
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{self.status}: {self.why}"
+
+
+class Range(NamedTuple):
+    """One registered range of one memory."""
+
+    mem_type: str
+    addr: int
+    length: int
+    device_id: int
+
+    def __str__(self) -> str:
+        end = self.addr + self.length
+        return f"{self.mem_type} {self.addr:#x}..{end:#x} of device {self.device_id}"
+
+
+class Op(NamedTuple):
+    """One wire operation: `length` bytes between a local and a remote address."""
+
+    local_addr: int
+    local_device: int
+    remote_addr: int
+    remote_device: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Strided rows `(addr, len, device_id, stride, count)` of one memory type.
+
+    `starts[i]` is the id of the first descriptor of row i; one entry more gives their number.
+    """
+
+    mem_type: str
+    table: npt.NDArray[np.uint64]
+    starts: Ids
+
+    @classmethod
+    def of(cls, mem_type: str, rows: Sequence[Sequence[int]]) -> Rows:
+        """Take rows of five Python ints, refusing what NIXL refuses and what it lets wrap."""
+        for i, (addr, length, _, stride, count) in enumerate(rows):
+            why = ""
+            if length <= 0:
+                why = f"len is {length}, it must be positive"
+            elif count <= 0:
+                why = f"count is {count}, it must be positive"
+            elif stride < length:
+                why = f"stride {stride} is less than len {length}"
+            elif addr < 0 or addr + (count - 1) * stride + length > _SPACE:
+                why = f"{count} blocks of {length} bytes, {stride} apart, from {addr:#x} leave 2**64"
+            if why:
+                raise LoopbackError("NIXL_ERR_NOT_FOUND", f"row {i}: {why}")
+        if not rows:
+            raise LoopbackError("NIXL_ERR_NOT_FOUND", "the list is empty")
+        total = sum(row[4] for row in rows)
+        if total > 2**31 - 1:
+            raise LoopbackError("NIXL_ERR_INVALID_PARAM", f"{total} descriptors: ids are int32")
+        table = np.array(rows, dtype=np.uint64).reshape(-1, 5)
+        starts = np.concatenate(([0], np.cumsum(table[:, 4].astype(np.int64))))
+        return cls(mem_type, table, starts)
+
+    @classmethod
+    def of_dense(cls, mem_type: str, descs: Sequence[Sequence[int]]) -> Rows:
+        """Take rows of three; equal spacing is folded into strided rows, greedily, as NIXL does."""
+        rows: list[list[int]] = []
+        for addr, length, device in descs:
+            last = rows[-1] if rows else None
+            if last is not None and last[1:3] == [length, device]:
+                step = addr - (last[0] + (last[4] - 1) * last[3])
+                if step >= length and (last[4] == 1 or step == last[3]):
+                    last[3] = step
+                    last[4] += 1
+                    continue
+            rows.append([addr, length, device, length, 1])
+        return cls.of(mem_type, rows)
+
+    @property
+    def num_descs(self) -> int:
+        return int(self.starts[-1])
+
+    def spans(self) -> Iterable[Range]:
+        """Yield what each row reaches over, gaps included: NIXL wants it in one registration."""
+        for addr, length, device, stride, count in self.table.tolist():
+            yield Range(self.mem_type, addr, (count - 1) * stride + length, device)
+
+    def resolve(self, ids: Ids) -> Resolved:
+        """Return what the ids name, and which of them may join the one before."""
+        row = np.searchsorted(self.starts, ids, side="right") - 1
+        addr, length, device, stride, _ = self.table[row].T
+        within = (ids - self.starts[row]).astype(np.uint64)
+        follows = np.zeros(len(ids), dtype=np.bool_)
+        follows[1:] = (ids[1:] == ids[:-1] + 1) & (row[1:] == row[:-1])
+        return Resolved(addr + within * stride, length, device, follows & (stride == length))
+
+
+class Resolved(NamedTuple):
+    """Per id: where it is, and whether it continues its predecessor in a dense row."""
+
+    addr: npt.NDArray[np.uint64]
+    length: npt.NDArray[np.uint64]
+    device: npt.NDArray[np.uint64]
+    follows: npt.NDArray[np.bool_]
+
+
+def find_range(span: Range, ranges: Iterable[Range]) -> Range | None:
+    """Return a registered range that holds all of `span`; two that touch are still two."""
+    for have in ranges:
+        if (
+            have.mem_type == span.mem_type
+            and have.device_id == span.device_id
+            and have.addr <= span.addr
+            and span.addr + span.length <= have.addr + have.length
+        ):
+            return have
+    return None
+
+
+def merge(local: Rows, local_ids: Ids, remote: Rows, remote_ids: Ids, join: bool) -> list[Op]:
+    """Pair descriptors and join neighbours by NIXL's rule; unequal lengths are refused.
+
+    Two neighbouring pairs join when both ids step by one, neither leaves its row, and both rows are
+    dense (stride == len). The order is never changed.
+    """
+    if len(local_ids) != len(remote_ids) or not len(local_ids):
+        raise LoopbackError(
+            "NIXL_ERR_INVALID_PARAM",
+            f"{len(local_ids)} local and {len(remote_ids)} remote indices; they must be equally many and at least one",
+        )
+    here, there = local.resolve(local_ids), remote.resolve(remote_ids)
+    unequal = np.flatnonzero(here.length != there.length)
+    if len(unequal):
+        at = unequal[0]
+        raise LoopbackError(
+            "NIXL_ERR_INVALID_PARAM",
+            f"position {at}: local descriptor {local_ids[at]} has {here.length[at]} bytes, "
+            f"remote descriptor {remote_ids[at]} has {there.length[at]}",
+        )
+    first = np.flatnonzero(~(here.follows & there.follows)) if join else np.arange(len(local_ids))
+    lengths = np.add.reduceat(here.length, first)
+    columns = here.addr[first], here.device[first], there.addr[first], there.device[first], lengths
+    return [Op(*op) for op in zip(*(column.tolist() for column in columns), strict=True)]
+
+
+def copy_op(operation: str, op: Op, local: str, remote: str) -> None:
+    """Move the bytes of one operation; `local` and `remote` are the memory types."""
+    src = (remote, op.remote_addr, op.remote_device)
+    dst = (local, op.local_addr, op.local_device)
+    if operation == "WRITE":
+        src, dst = dst, src
+    if src[0] == "FILE":
+        _read_file(src[2], src[1], dst[1], op.length)
+    elif dst[0] == "FILE":
+        _write_file(dst[2], dst[1], src[1], op.length)
+    else:
+        ctypes.memmove(dst[1], src[1], op.length)
+
+
+def _read_file(fd: int, offset: int, addr: int, length: int) -> None:
+    try:
+        data = os.pread(fd, length, offset)
+    except OSError as e:
+        raise LoopbackError("NIXL_ERR_BACKEND", f"reading file descriptor {fd}: {e}") from e
+    if len(data) != length:
+        raise LoopbackError(
+            "NIXL_ERR_BACKEND",
+            f"file descriptor {fd}: {length} bytes wanted at {offset}, {len(data)} there",
+        )
+    ctypes.memmove(addr, data, length)
+
+
+def _write_file(fd: int, offset: int, addr: int, length: int) -> None:
+    try:
+        written = os.pwrite(fd, (ctypes.c_char * length).from_address(addr), offset)
+    except OSError as e:
+        raise LoopbackError("NIXL_ERR_BACKEND", f"writing file descriptor {fd}: {e}") from e
+    if written != length:
+        raise LoopbackError("NIXL_ERR_BACKEND", f"file descriptor {fd}: {written} of {length} bytes written")

@@ -1,0 +1,162 @@
+"""Byte copies between memories, and what NIXL copies for descriptor ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from nixldesc import Plan
+
+    from .identities import Tables
+
+    Addresses = NDArray[np.uint64]
+    Ids = Sequence[int] | NDArray[np.integer[Any]]
+
+__all__ = ["Copies", "DeliveryError", "Memory", "nixl_copies", "planned_copies"]
+
+
+class DeliveryError(AssertionError):
+    """The copies do not deliver the request; the message names the first wrong byte in words.
+
+    An ``AssertionError``, so that test runners report it as a failure and not as an accident.
+
+    >>> raise DeliveryError("dst rank 0: nothing arrived")
+    Traceback (most recent call last):
+    nixldesc.testing.copies.DeliveryError: dst rank 0: nothing arrived
+    """
+
+
+class Memory(NamedTuple):
+    """One address space: what ``device_id`` of ``mem_type`` is on one rank.
+
+    >>> print(Memory(3, "DRAM"))
+    rank 3, DRAM of device 0
+    """
+
+    rank: int
+    mem_type: str = "VRAM"
+    device_id: int = 0
+
+    def __str__(self) -> str:
+        return f"rank {self.rank}, {self.mem_type} of device {self.device_id}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Copies:
+    """Byte copies from one memory to another.
+
+    ``rows``: uint64[n, 3] of ``(src_addr, dst_addr, len)`` in bytes, as ``pair.moves`` gives them.
+
+    >>> import numpy as np
+    >>> Copies(Memory(0), Memory(1), np.array([[0x1000, 0x8000, 16]], np.uint64)).rows.shape
+    (1, 3)
+    """
+
+    src: Memory
+    dst: Memory
+    rows: Addresses
+
+
+def nixl_copies(
+    src_rank: int,
+    dst_rank: int,
+    src_table: Addresses,
+    dst_table: Addresses,
+    src_ids: Ids,
+    dst_ids: Ids,
+    *,
+    mem_types: tuple[str, str] = ("VRAM", "VRAM"),
+) -> list[Copies]:
+    """What NIXL copies for two descriptor lists and two lists of descriptor ids.
+
+    The tables are N x 3 ``(addr, len, dev)`` or N x 5 ``(addr, len, dev, stride, count)``. An id
+    outside its list, or two descriptors of unequal length at one position, is a
+    ``DeliveryError``.
+
+    >>> import numpy as np
+    >>> src = np.array([[0x1000, 16, 0, 16, 8]], np.uint64)
+    >>> dst = np.array([[0x8000, 16, 3, 32, 4]], np.uint64)
+    >>> [copies] = nixl_copies(0, 1, src, dst, [5], [2])
+    >>> copies.dst.device_id, copies.rows.tolist() == [[0x1050, 0x8040, 16]]
+    (3, True)
+    """
+    if len(src_ids) != len(dst_ids):
+        raise DeliveryError(f"{len(src_ids)} src ids against {len(dst_ids)} dst ids")
+    src = _descriptors("src", src_table, src_ids)
+    dst = _descriptors("dst", dst_table, dst_ids)
+    unequal = np.flatnonzero(src[:, 1] != dst[:, 1])
+    if unequal.size:
+        at = int(unequal[0])
+        raise DeliveryError(
+            f"position {at}: src id {int(src_ids[at])} has {int(src[at, 1])} bytes,"
+            f" dst id {int(dst_ids[at])} has {int(dst[at, 1])}"
+        )
+    rows = np.column_stack((src[:, 0], dst[:, 0], src[:, 1]))
+    devices = sorted(set(zip(src[:, 2].tolist(), dst[:, 2].tolist(), strict=True)))
+    return [
+        Copies(
+            Memory(src_rank, mem_types[0], src_device),
+            Memory(dst_rank, mem_types[1], dst_device),
+            rows[(src[:, 2] == src_device) & (dst[:, 2] == dst_device)],
+        )
+        for src_device, dst_device in devices
+    ]
+
+
+def planned_copies(
+    plans: Mapping[int, Plan],
+    src_blocks: Mapping[int, Tables],
+    dst_blocks: Mapping[int, Tables],
+    **how: Any,
+) -> list[Copies]:
+    """What NIXL copies for one request when every dst rank follows its plan.
+
+    ``plans``: dst rank -> its ``Plan``; the tables are by rank, one entry per group. ``how`` goes
+    to ``pair.desc_ids`` (``order``, ``null_block``, ``regions``).
+
+    >>> from nixldesc import Layout, Region, plan
+    >>> src = Layout([Region("K", 0x1000, 16, 8)])
+    >>> dst = Layout([Region("K", 0x8000, 16, 8)])
+    >>> [copies] = planned_copies({0: plan(dst, {0: src})}, {0: [[3]]}, {0: [[5]]})
+    >>> copies.rows.tolist() == [[0x1030, 0x8050, 16]]
+    True
+    """
+    found: list[Copies] = []
+    for dst_rank, plan in plans.items():
+        for src_rank, pairs in plan.items():
+            for pair in pairs:
+                ids = pair.desc_ids(src_blocks[src_rank], dst_blocks[dst_rank], **how)
+                tables = (pair.src.table(), pair.dst.table())
+                found += nixl_copies(
+                    src_rank, dst_rank, *tables, *ids, mem_types=pair.mem_types
+                )
+    return found
+
+
+def _descriptors(
+    side: str, table: Addresses, ids: Ids
+) -> Addresses:
+    """uint64[n, 3] ``(addr, len, dev)``: the descriptors that the ids name."""
+    counts = table[:, 4] if table.shape[1] == 5 else np.ones(len(table), np.uint64)
+    ends = np.cumsum(counts.astype(np.int64))
+    wanted = np.asarray(ids, np.int64)
+    outside = np.flatnonzero((wanted < 0) | (wanted >= int(ends[-1] if ends.size else 0)))
+    if outside.size:
+        raise DeliveryError(
+            f"{side} id {int(wanted[outside[0]])} at position {int(outside[0])} is outside a list"
+            f" of {int(ends[-1] if ends.size else 0)} descriptors"
+        )
+    row = np.searchsorted(ends, wanted, side="right")
+    found = table[row, :3]
+    if table.shape[1] == 5:
+        nth = (wanted - (ends[row] - counts[row].astype(np.int64))).astype(np.uint64)
+        found[:, 0] += nth * table[row, 3]
+    return found
+
+

@@ -1,0 +1,361 @@
+"""Random pairs of engines: what the two sides of a transfer may look like, within given limits.
+
+A model (caches and the request state they belong to) is drawn once; then each engine draws its own
+width, pipeline stages, context parallelism, group structure, block size, page order and memories
+for it. All draws come from one ``random.Random``, so the same code serves hypothesis (see
+``strategies``) and plain seeds. What does not change the shape of a pair (paddings, addresses,
+orders) is drawn from a second one, seeded by the first, which keeps hypothesis quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+
+from nixldesc import Axis, Layout, Region, Section
+
+from .models import KINDS, Limits, Model, Part, random_model
+
+__all__ = ["KINDS", "EnginePair", "Limits", "random_pair"]
+
+@dataclass(frozen=True, slots=True)
+class EnginePair:
+    """Two engines with the same model: rank -> ``Layout`` on each side.
+
+    ``places``: dst rank -> ``(dst_rank, dst_size)`` as ``plan`` takes them: its number among the
+    dst ranks of its pipeline stage, which hold the same sections.
+
+    >>> from nixldesc import plan
+    >>> pair = random_pair(Random(1))
+    >>> rank, (dst_rank, dst_size) = next(iter(pair.places.items()))
+    >>> found = plan(pair.dsts[rank], pair.srcs, dst_rank=dst_rank, dst_size=dst_size)
+    >>> found.keys() <= pair.srcs.keys()
+    True
+    """
+
+    srcs: dict[int, Layout]
+    dsts: dict[int, Layout]
+    places: dict[int, tuple[int, int]]
+
+
+_LIMITS = Limits()
+
+
+def random_pair(rnd: Random, limits: Limits = _LIMITS) -> EnginePair:
+    """Two engines for one model.
+
+    >>> pair = random_pair(Random(1), Limits(tp=2))
+    >>> names = {s.name for layout in pair.dsts.values() for r in layout.regions for s in r.sections}
+    >>> names <= {s.name for layout in pair.srcs.values() for r in layout.regions for s in r.sections}
+    True
+    """
+    widths = [_widths(rnd, limits), _widths(rnd, limits)]
+    model = random_model(rnd, limits, sharded=any(cp > 1 for _, cp, _ in widths))
+    detail = Random(rnd.getrandbits(32))
+    src = _engine(rnd, detail, limits, model, *widths[0])
+    dst = _engine(rnd, detail, limits, model, *widths[1])
+    places: dict[int, tuple[int, int]] = {}
+    for stage in {stage for stage, _ in dst.values()}:
+        ranks = [rank for rank in dst if dst[rank][0] == stage]
+        places |= {rank: (number, len(ranks)) for number, rank in enumerate(ranks)}
+    return EnginePair(
+        {rank: layout for rank, (_, layout) in src.items()},
+        {rank: layout for rank, (_, layout) in dst.items()},
+        places,
+    )
+
+
+# -- an engine ---------------------------------------------------------------------------------
+
+
+class _Style(NamedTuple):
+    """How an engine lays one section in a block."""
+
+    part: Part
+    order: tuple[str, ...]  # axes from outermost to innermost, the token axis included
+    pads: tuple[int, ...]  # bytes left free after each step of an axis
+    gap: int  # bytes left free before it
+    shares: tuple[tuple[int, int], ...]  # the range of the split axis by TP rank
+
+
+class _Chunk(NamedTuple):
+    """Sections that lie together, of the same groups."""
+
+    styles: tuple[_Style, ...]
+    groups: tuple[int, ...]
+    block_tokens: int
+    stage: int
+
+
+class _Place(NamedTuple):
+    """A region of an engine, before its ranks differ."""
+
+    chunks: tuple[_Chunk, ...]
+    mem_type: str
+    gap: int  # bytes left free after each block
+    onto: int  # the number of the region whose memory it shares, or its own
+
+
+def _widths(rnd: Random, limits: Limits) -> tuple[int, int, int]:
+    """TP, CP and PP sizes."""
+    cp = rnd.randint(1, limits.cp) if rnd.random() < 0.35 else 1
+    pp = rnd.randint(1, limits.pp) if rnd.random() < 0.25 else 1
+    while cp * pp > limits.ranks:
+        cp, pp = max(1, cp - 1), 1
+    return rnd.randint(1, min(limits.tp, limits.ranks // (cp * pp))), cp, pp
+
+
+def _engine(
+    rnd: Random, detail: Random, limits: Limits, model: Model, tp: int, cp: int, pp: int
+) -> dict[int, tuple[int, Layout]]:
+    """Rank -> its pipeline stage and its layout."""
+    groups, sizes = _groups(rnd, model)
+    chunks = _chunks(rnd, detail, limits, model, groups, sizes, tp, pp)
+    pp = 1 + max(chunk.stage for chunk in chunks)
+    places = _regions(rnd, limits, chunks)
+    keys = list(range(tp * cp * pp))
+    if detail.random() < 0.2:
+        keys = sorted(detail.sample(range(3 * len(keys)), len(keys)))
+    ranks = [(t, c, p) for p in range(pp) for c in range(cp) for t in range(tp)]
+    if detail.random() < 0.3:
+        ranks.sort()
+    anonymous = set(groups) == {0} and detail.random() < 0.3  # the only group needs no name
+    found = {}
+    for key, (t, c, p) in zip(keys, ranks, strict=True):
+        mine = [place for place in places if place.chunks[0].stage == p]
+        found[key] = p, Layout(_rank(detail, mine, t, anonymous), cp_rank=c, cp_size=cp)
+    return found
+
+
+def _groups(rnd: Random, model: Model) -> tuple[list[int], list[int]]:
+    """For each life its group number and its block_tokens; lives may share a group."""
+    tied = {life for cache in model.caches if len(cache.lives) > 1 for life in cache.lives}
+    members: list[list[int]] = []
+    for life, what in enumerate(model.lives):
+        same = [
+            group for group in members
+            if not what.mixed and life not in tied and group[0] not in tied
+            and model.lives[group[0]] == what
+        ]
+        if same and rnd.random() < 0.4:
+            rnd.choice(same).append(life)
+        else:
+            members.append([life])
+    rnd.shuffle(members)
+    groups, sizes = [0] * len(model.lives), [1] * len(model.lives)
+    first = int(rnd.random() < 0.1)  # before it, a group that no region serves
+    shared = {what: rnd.choice(what.block_tokens) for what in model.lives}
+    for number, group in enumerate(members, first):
+        what = model.lives[group[0]]
+        size = shared[what] if tied & set(group) else rnd.choice(what.block_tokens)
+        for life in group:
+            groups[life], sizes[life] = number, size
+    return groups, sizes
+
+
+def _chunks(
+    rnd: Random,
+    detail: Random,
+    limits: Limits,
+    model: Model,
+    groups: list[int],
+    sizes: list[int],
+    tp: int,
+    pp: int,
+) -> list[_Chunk]:
+    chunks = []
+    stages = sorted(rnd.randrange(pp) for _ in model.caches)
+    stages = [sorted(set(stages)).index(stage) for stage in stages]
+    for cache, stage in zip(model.caches, stages, strict=True):
+        styles = [_style(rnd, detail, limits, part, tp) for part in cache.parts]
+        if limits.any_order and rnd.random() < 0.5:  # one order for all: rows can interleave
+            styles = [
+                style._replace(order=_like(style.order, styles[0].order)) for style in styles
+            ]
+        detail.shuffle(styles)
+        size = sizes[cache.lives[0]]
+        of = tuple(groups[life] for life in cache.lives)
+        apart = len(styles) > 1 and rnd.random() < 0.3
+        for some in [(style,) for style in styles] if apart else [tuple(styles)]:
+            chunks.append(_Chunk(some, of, size, stage))
+    return chunks
+
+
+def _like(order: tuple[str, ...], model: tuple[str, ...]) -> tuple[str, ...]:
+    first = model[:1]
+    return first + tuple(a for a in order if a not in first) if set(first) <= set(order) else order
+
+
+def _style(rnd: Random, detail: Random, limits: Limits, part: Part, tp: int) -> _Style:
+    names = [axis.name for axis in part.axes if axis.name != "byte"] + ["token"] * bool(part.tokens)
+    detail.shuffle(names)
+    names += [axis.name for axis in part.axes if axis.name == "byte"]
+    loose = limits.any_order and detail.random() < 0.2
+    if loose and detail.random() < 0.3:
+        detail.shuffle(names)
+    pads = tuple(detail.choice((0, 0, 1, 2)) if loose else 0 for _ in names)
+    gap = detail.choice((0, 0, 0, 1, 4)) if limits.any_order else 0
+    size = next((axis.stop for axis in part.axes if axis.name == part.split), 0)
+    shares = tuple(_shares(rnd, limits, size, tp)) if size else ((0, 0),) * tp
+    return _Style(part, tuple(names), pads, gap, shares)
+
+
+def _shares(rnd: Random, limits: Limits, size: int, tp: int) -> list[tuple[int, int]]:
+    """The range of an axis that each TP rank holds; together they hold all of it."""
+    if rnd.random() < 0.12:
+        return [(0, size)] * tp
+    if size % tp == 0 and rnd.random() < 0.8:
+        return [(size // tp * rank, size // tp * (rank + 1)) for rank in range(tp)]
+    if tp % size == 0 and rnd.random() < 0.8:
+        return [(rank // (tp // size), rank // (tp // size) + 1) for rank in range(tp)]
+    if not limits.ragged:
+        return [(0, size)] * tp
+    parts = rnd.randint(1, min(tp, size))
+    cuts = [0, *sorted(rnd.sample(range(1, size), parts - 1)), size]
+    which = sorted([*range(parts), *(rnd.randrange(parts) for _ in range(tp - parts))])
+    if rnd.random() < 0.3:
+        rnd.shuffle(which)
+    shares = [(cuts[part], cuts[part + 1]) for part in which]
+    if rnd.random() < 0.3:  # ranges that overlap without being equal
+        shares = [(max(0, a - rnd.randint(0, 1)), min(size, b + rnd.randint(0, 1))) for a, b in shares]
+    return shares
+
+
+# -- regions and ranks -------------------------------------------------------------------------
+
+
+def _regions(rnd: Random, limits: Limits, chunks: list[_Chunk]) -> list[_Place]:
+    packed: list[list[_Chunk]] = []
+    for chunk in chunks:
+        fitting = [
+            some for some in packed
+            if (some[0].groups, some[0].stage) == (chunk.groups, chunk.stage)
+        ]
+        if fitting and rnd.random() < 0.4:
+            rnd.choice(fitting).append(chunk)
+        else:
+            packed.append([chunk])
+    places: list[_Place] = []
+    for number, some in enumerate(packed):
+        gap = rnd.choice((0, 0, 0, 5, 32)) if limits.any_order else 0
+        hosts = [
+            n for n, place in enumerate(places)
+            if place.onto == n and place.chunks[0].stage == some[0].stage
+            and not set(place.chunks[0].groups) & set(some[0].groups)
+        ]
+        if limits.aliased and hosts and rnd.random() < 0.3:
+            host = rnd.choice(hosts)
+            others = [p for p in places if p.onto == host]
+            if not any(set(p.chunks[0].groups) & set(some[0].groups) for p in others):
+                places.append(_Place(tuple(some), places[host].mem_type, gap, host))
+                continue
+        places.append(_Place(tuple(some), rnd.choice(limits.mem_types), gap, number))
+    return places
+
+
+class _Page(NamedTuple):
+    place: _Place
+    sections: tuple[Section, ...]
+    length: int
+
+
+def _rank(
+    rnd: Random, places: Sequence[_Place], tp_rank: int, anonymous: bool
+) -> list[Region]:
+    pages = []
+    for place in places:
+        sections = _sections(place, tp_rank)
+        end = max(section.end for section in sections)
+        pages.append(_Page(place, sections, end + rnd.choice((0, 0, 0, 3))))
+    cursors: dict[tuple[str, int], int] = {}
+    regions = []
+    for number in sorted({place.onto for place in places}):
+        shared = [page for page in pages if page.place.onto == number]
+        stride = max(page.length + page.place.gap for page in shared)
+        num_blocks = rnd.randint(10, 60)
+        memory = shared[0].place.mem_type, rnd.choice((0, 0, 1, 3))
+        start = cursors.get(memory, _start(rnd, memory[0])) + rnd.choice((0, 0, 16, 100))
+        for page in shared:
+            own = page.length + page.place.gap
+            apart = len(shared) == 1 or rnd.random() < 0.3
+            regions.append(_region(page, start, own if apart else stride, num_blocks, memory, anonymous))
+        cursors[memory] = start + stride * num_blocks
+    rnd.shuffle(regions)
+    return regions
+
+
+def _start(rnd: Random, mem_type: str) -> int:
+    return 0 if mem_type == "FILE" else rnd.choice((0x1000, 0x7F00_0000_0000, 0xFFFF_8000_0000_0000))
+
+
+def _region(
+    page: _Page, start: int, stride: int, num_blocks: int, memory: tuple[str, int], anonymous: bool
+) -> Region:
+    opaque = len(page.sections) == 1 and not page.sections[0].axes and not page.sections[0].offset
+    name = "+".join(section.name for section in page.sections)
+    return Region(
+        name,
+        start,
+        page.sections[0].itemsize if opaque else page.length,
+        num_blocks,
+        block_stride=stride,
+        groups=None if anonymous else page.place.chunks[0].groups,
+        mem_type=memory[0],
+        device_id=memory[1],
+        sections=None if opaque else page.sections,
+    )
+
+
+def _sections(place: _Place, tp_rank: int) -> tuple[Section, ...]:
+    sections: list[Section] = []
+    cursor = 0
+    for chunk in place.chunks:
+        laid = _chunk_sections(chunk, tp_rank, cursor)
+        sections += laid
+        cursor = max(section.end for section in sections)
+    return tuple(sections)
+
+
+def _chunk_sections(chunk: _Chunk, tp_rank: int, cursor: int) -> list[Section]:
+    """One after another, or, when all have the same outermost range, row beside row."""
+    axes = [_local_axes(style, chunk.block_tokens, tp_rank) for style in chunk.styles]
+    outer = {some[0] if some else None for some in axes}
+    beside = len(axes) > 1 and len(outer) == 1 and None not in outer
+    beside = beside and chunk.styles[0].gap != 1
+    sections = []
+    inner = []
+    for style, some in zip(chunk.styles, axes, strict=True):
+        strides, extent = _steps(some[beside:], style.part.itemsize, style.pads)
+        inner.append((strides, extent + (0 if beside else style.gap)))
+    step = sum(extent for _, extent in inner)
+    for style, some, (strides, extent) in zip(chunk.styles, axes, inner, strict=True):
+        part = style.part
+        offset = cursor if beside else cursor + style.gap
+        plain = not beside and not any(style.pads)
+        steps = None if plain else [step] * beside + strides
+        sections.append(
+            Section(part.name, some, part.itemsize, offset=offset, strides=steps, cp=part.cp)
+        )
+        cursor += extent
+    return sections
+
+
+def _local_axes(style: _Style, block_tokens: int, tp_rank: int) -> tuple[Axis, ...]:
+    whole = {axis.name: axis for axis in style.part.axes}
+    whole["token"] = Axis("token", 0, max(1, block_tokens * style.part.tokens))
+    if style.part.split:
+        whole[style.part.split] = Axis(style.part.split, *style.shares[tp_rank])
+    return tuple(whole[name] for name in style.order)
+
+
+def _steps(axes: Sequence[Axis], itemsize: int, pads: tuple[int, ...]) -> tuple[list[int], int]:
+    """Strides in bytes, and the bytes from the first to the last item's end."""
+    strides: list[int] = []
+    extent = itemsize
+    for axis, pad in zip(reversed(axes), reversed(pads[len(pads) - len(axes) :]), strict=True):
+        step = extent + pad
+        strides.append(step)
+        extent += step * (axis.stop - axis.start - 1)
+    return strides[::-1], extent

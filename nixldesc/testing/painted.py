@@ -1,0 +1,271 @@
+"""Painted memory: an oracle that says whether copies deliver a request, byte by byte.
+
+Every byte of every source section is given an identity: its section, the global index along each
+axis, its token position in the sequence, its place inside the item. The copies are then made on
+these identities, and each destination byte that the request covers must have received its own
+identity, exactly once, while no other byte may have changed.
+
+The oracle knows only what a rank says about its memory (``Region``, ``Section``, ``Axis``, block
+tables with their positions, context-parallel rank and size) and computes every address itself. It
+has no part in planning, so it judges any connector, not only one built on ``nixldesc.plan``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .copies import Copies, DeliveryError, Memory, nixl_copies, planned_copies
+from .identities import NONE, Held, Identities, all_held, find
+
+if TYPE_CHECKING:
+    from nixldesc import Layout
+
+    from .identities import Addresses, Numbers, Tables
+
+__all__ = [
+    "Copies",
+    "Delivery",
+    "DeliveryError",
+    "Memory",
+    "check_delivery",
+    "nixl_copies",
+    "planned_copies",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What a checked request moved, so that a test can show that it was not about nothing.
+
+    ``delivered``: bytes of dst that hold their own identity. ``uncovered``: bytes of listed dst
+    blocks that no source lists. ``by_source``: src rank -> bytes taken from it.
+
+    >>> Delivery(delivered=48, uncovered=16, by_source={0: 48, 1: 0}).by_source[1]
+    0
+    """
+
+    delivered: int
+    uncovered: int
+    by_source: dict[int, int]
+
+
+def check_delivery(
+    srcs: Mapping[int, Layout],
+    dsts: Mapping[int, Layout],
+    src_blocks: Mapping[int, Tables],
+    dst_blocks: Mapping[int, Tables],
+    copies: Iterable[Copies],
+    *,
+    null_block: int | None = None,
+    allow_missing: Collection[str] | bool = (),
+) -> Delivery:
+    """Prove that ``copies`` deliver one request: every covered byte, exactly once, nothing else.
+
+    ``srcs``, ``dsts``: rank -> ``Layout``. ``src_blocks``, ``dst_blocks``: rank -> one entry per
+    group, each a sequence of block ids or ``Blocks``; entries equal to ``null_block`` stand for
+    nothing. ``copies``: all copies of the request, to all dst ranks (see ``nixl_copies`` for
+    descriptor ids, ``planned_copies`` for plans).
+
+    A dst byte is covered when some source lists a block that holds the same byte: the same
+    section, global indices and position in the sequence. Sections in ``allow_missing`` (``True``:
+    any) may have no source.
+
+    Raises ``DeliveryError`` for a wrong copy and for a dst section that the sources do not hold
+    whole; ``ValueError`` for a request that cannot be judged, because its tables put two things
+    in one place or its two sides describe a section differently.
+
+    >>> import numpy as np
+    >>> from nixldesc import Layout, Region
+    >>> srcs = {0: Layout([Region("K", 0x1000, 16, 8)])}
+    >>> dsts = {0: Layout([Region("K", 0x8000, 16, 8)])}
+    >>> right = Copies(Memory(0), Memory(0), np.array([[0x1030, 0x8050, 16]], np.uint64))
+    >>> check_delivery(srcs, dsts, {0: [[3]]}, {0: [[5]]}, [right]).delivered
+    16
+    >>> wrong = Copies(Memory(0), Memory(0), np.array([[0x1040, 0x8050, 16]], np.uint64))
+    >>> check_delivery(srcs, dsts, {0: [[3]]}, {0: [[5]]}, [wrong])
+    Traceback (most recent call last):
+    nixldesc.testing.copies.DeliveryError: dst rank 0, region 'K', block 5: section 'K', \
+position 0, byte 0 of the item (address 0x8050) holds block 4 of region 'K', which is not listed \
+(src rank 0, address 0x1040); it must hold itself. Wrong bytes in all: 16
+    """
+    given = list(copies)
+    held_src = list(all_held(srcs, src_blocks, null_block))
+    held_dst = list(all_held(dsts, dst_blocks, null_block))
+    names = Identities(srcs, dsts, held_src + held_dst)
+    names.check_sources(srcs, dsts, allow_missing)
+    painted = _painted("src", names, held_src)
+    known = np.unique(np.concatenate([canvas.identity for canvas in painted.values()] or [NONE]))
+    targets = _painted("dst", names, held_dst)
+    by_source = dict.fromkeys(srcs, 0)
+    wrong: list[tuple[Memory, int]] = []
+    for one in given:
+        wrong += _copy(one, painted, targets, by_source)
+    delivered = uncovered = 0
+    for memory, canvas in targets.items():
+        covered = find(known, canvas.identity) >= 0
+        delivered += int(covered.sum())
+        uncovered += int((~covered).sum())
+        bad = np.where(
+            covered, (canvas.writes != 1) | (canvas.holds != canvas.identity), canvas.writes != 0
+        )
+        wrong += [(memory, int(addr)) for addr in canvas.addr[bad]]
+    if wrong:
+        words = _Words(names, known, srcs, dsts, held_src, held_dst, given)
+        raise DeliveryError(f"{words.say(*min(wrong))}. Wrong bytes in all: {len(set(wrong))}")
+    return Delivery(delivered, uncovered, by_source)
+
+
+# -- memories ----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Canvas:
+    """The listed bytes of one memory, by ascending address."""
+
+    addr: Addresses
+    identity: Addresses
+    holds: Addresses
+    writes: Numbers
+
+
+def _painted(side: str, names: Identities, held: list[Held]) -> dict[Memory, _Canvas]:
+    pieces: dict[Memory, list[tuple[Addresses, Addresses]]] = {}
+    for one in held:
+        pieces.setdefault(one.memory, []).append(names.paint(one))
+    canvases = {}
+    for memory, parts in pieces.items():
+        addr = np.concatenate([part[0] for part in parts])
+        identity = np.concatenate([part[1] for part in parts])
+        order = np.argsort(addr, kind="stable")
+        addr, identity = addr[order], identity[order]
+        twice = np.flatnonzero(addr[1:] == addr[:-1])
+        if twice.size:
+            at = int(twice[0])
+            raise ValueError(
+                f"{side} {memory}: the tables put two things at address {int(addr[at]):#x}:"
+                f" {names.say(int(identity[at]))}, and {names.say(int(identity[at + 1]))}"
+                " (a placeholder id is named by null_block)"
+            )
+        canvases[memory] = _Canvas(
+            addr, identity, np.zeros_like(identity), np.zeros(addr.size, np.int64)
+        )
+    return canvases
+
+
+def _copy(
+    copies: Copies,
+    painted: Mapping[Memory, _Canvas],
+    targets: Mapping[Memory, _Canvas],
+    by_source: dict[int, int],
+) -> list[tuple[Memory, int]]:
+    """Make the copies on the identities; returns the bytes written that nobody listed."""
+    target = targets.get(copies.dst)
+    listed = 0 if target is None else target.addr.size
+    if too_long := [row for row in copies.rows if int(row[2]) > listed]:
+        # Longer than all that is listed there: wrong, and maybe too long to be walked by bytes.
+        row = too_long[0]
+        raise DeliveryError(
+            f"{int(row[2])} bytes are copied from {int(row[0]):#x} to {int(row[1]):#x} in dst"
+            f" {copies.dst}, where the request lists {listed} bytes in all"
+        )
+    if target is None:
+        return []
+    src_addr, dst_addr = _bytes(copies.rows)
+    value = np.zeros(src_addr.size, np.uint64)
+    if copies.src in painted:
+        source = painted[copies.src]
+        found = find(source.addr, src_addr)
+        value = np.where(found >= 0, source.identity[found], np.uint64(0))
+    at = find(target.addr, dst_addr)
+    inside = at >= 0
+    target.holds[at[inside]] = value[inside]
+    np.add.at(target.writes, at[inside], 1)
+    by_source[copies.src.rank] = by_source.get(copies.src.rank, 0) + int(inside.sum())
+    return [(copies.dst, int(addr)) for addr in dst_addr[~inside]]
+
+
+def _bytes(rows: Addresses) -> tuple[Addresses, Addresses]:
+    """The src and dst address of every byte of ``(src_addr, dst_addr, len)`` rows."""
+    lens = rows[:, 2].astype(np.int64)
+    within = np.arange(lens.sum()) - np.repeat(np.cumsum(lens) - lens, lens)
+    step = within.astype(np.uint64)
+    return np.repeat(rows[:, 0], lens) + step, np.repeat(rows[:, 1], lens) + step
+
+
+# -- words -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """Says what is wrong with one byte; only ever asked when something is."""
+
+    names: Identities
+    known: Addresses
+    srcs: Mapping[int, Layout]
+    dsts: Mapping[int, Layout]
+    held_src: list[Held]
+    held_dst: list[Held]
+    copies: list[Copies]
+
+    def say(self, memory: Memory, addr: int) -> str:
+        writers = list(self._writers(memory, addr))
+        place, number = self._look(self.held_dst, memory, addr)
+        if number is None:
+            where = _place(self.dsts, self.held_dst, memory, addr)
+            return (
+                f"dst rank {memory.rank}, address {addr:#x}: {where}, was written"
+                f" ({self._contents(*writers[0])}) although the request does not cover it"
+            )
+        what = f"dst {place}: {self.names.say(number)} (address {addr:#x})"
+        if not writers:
+            return f"{what} was not delivered"
+        contents = self._contents(*writers[0])
+        if np.uint64(number) not in self.known:
+            return f"{what} was written ({contents}) although no source lists it"
+        if len(writers) > 1:
+            return f"{what} was written {len(writers)} times"
+        return f"{what} holds {contents}; it must hold itself"
+
+    def _writers(self, memory: Memory, addr: int) -> Iterator[tuple[Memory, int]]:
+        for one in self.copies:
+            if one.dst == memory:
+                for src, dst, length in one.rows.tolist():
+                    if dst <= addr < dst + length:
+                        yield one.src, src + addr - dst
+
+    def _contents(self, memory: Memory, addr: int) -> str:
+        _, number = self._look(self.held_src, memory, addr)
+        what = _place(self.srcs, self.held_src, memory, addr) if number is None else self.names.say(number)
+        return f"{what} (src rank {memory.rank}, address {addr:#x})"
+
+    def _look(self, held: list[Held], memory: Memory, addr: int) -> tuple[str, int | None]:
+        for one in held:
+            if one.memory == memory:
+                addrs, numbers = self.names.paint(one)
+                for at in np.flatnonzero(addrs == np.uint64(addr)):
+                    block = (addr - one.region.base_addr) // one.region.block_stride
+                    place = f"rank {memory.rank}, region {one.region.name!r}, block {block}"
+                    return place, int(numbers[at])
+        return "", None
+
+
+def _place(
+    layouts: Mapping[int, Layout], held: list[Held], memory: Memory, addr: int
+) -> str:
+    """An unpainted address in words."""
+    for region in layouts[memory.rank].regions if memory.rank in layouts else ():
+        block, inside = divmod(addr - region.base_addr, region.block_stride)
+        if (region.mem_type, region.device_id) != memory[1:] or not 0 <= block < region.num_blocks:
+            continue
+        name = f"block {block} of region {region.name!r}"
+        listed = any(
+            block in one.blocks
+            for one in held
+            if one.rank == memory.rank and one.region.name == region.name
+        )
+        return f"byte {inside} of {name}, padding" if listed else f"{name}, which is not listed"
+    return f"outside every region of {memory}"
