@@ -58,6 +58,7 @@ cdef void _flatten(const Ids* ids, int64_t sub, int64_t uneven, int32_t* out) no
 
 
 @cython.final
+@cython.auto_pickle(False)
 cdef class LayoutProgram:
     """The static part of a layout's ``desc_ids``: which group's list goes where.
 

@@ -15,14 +15,14 @@ UNEQUAL_LEN: int
 MEMORY: int
 FAR: int
 
+__test__: dict[str, str]
+
 # What a kernel returns instead of a result: code, side, group, position, extra (nixldesc.blocks.Fault).
 _Fault = tuple[int, int, int, int, int]
 
 @final
 class LayoutProgram:
-    def __init__(
-        self, limits: NDArray[np.int64], flats: NDArray[np.int64], jobs: NDArray[np.int32]
-    ) -> None: ...
+    def __init__(self, limits: NDArray[np.int64], flats: NDArray[np.int64], jobs: NDArray[np.int32]) -> None: ...
     def run(self, block_ids: Sequence[Any], out: NDArray[np.int32] | None) -> NDArray[np.int32] | _Fault: ...
 
 @final

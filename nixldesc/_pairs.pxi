@@ -152,6 +152,7 @@ cdef int _radix_by_dst(int32_t* src, int32_t* dst, Py_ssize_t n, uint32_t every)
 
 
 @cython.final
+@cython.auto_pickle(False)
 cdef class PairProgram:
     """The static part of a pair's ``desc_ids``: which lists meet how, and where the met blocks go.
 

@@ -129,9 +129,7 @@ def readable(ids: Any, what: str) -> BlockIds:
     if isinstance(ids, range):
         return _read_range(ids, what)
     if isinstance(ids, (str, bytes, bytearray, Mapping, Set, Iterator)) or ids is None:
-        raise TypeError(
-            f"{what} must be a list, tuple, range or integer array of block ids, got {brief(ids)}"
-        )
+        raise TypeError(f"{what} must be a list, tuple, range or integer array of block ids, got {brief(ids)}")
     if isinstance(ids, Blocks):
         raise TypeError(f"{what}: Blocks say where a list meets the other side's; one layout alone takes plain ids")
     if isinstance(ids, (np.ndarray, np.generic, memoryview, array)) or hasattr(ids, "__array__"):
@@ -168,9 +166,7 @@ def readable_lists(lists: Any, what: str) -> Sequence[BlockIds]:
     if isinstance(lists, np.ndarray) and lists.ndim == 2:
         lists = list(lists)
     if isinstance(lists, (str, bytes)) or not isinstance(lists, Sequence):
-        raise TypeError(
-            f"{what} must be a list with one list of block ids per KV cache group, got {brief(lists)}"
-        )
+        raise TypeError(f"{what} must be a list with one list of block ids per KV cache group, got {brief(lists)}")
     return [readable(ids, f"{what}[{group}]") for group, ids in enumerate(lists)]
 
 
@@ -191,9 +187,7 @@ def word_reading(fault: Fault, where: str, ids: Any) -> Exception:
             f"{where}, position {fault.position}: a block id must be an int, got {_item(ids, fault.position)}"
         )
     if fault.code == _kernels.CHANGED:
-        return BlockIdError(
-            f"{where}: the list changed from {fault.extra} to {fault.position} ids while it was read"
-        )
+        return BlockIdError(f"{where}: the list changed from {fault.extra} to {fault.position} ids while it was read")
     if fault.code == _kernels.MEMORY:
         return MemoryError(f"{where}: no memory for its block ids")
     return TypeError(f"{where}: not readable as block ids, got {brief(ids)}")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from nixldesc.blocks import Places
 from nixldesc.delivery import Delivery
 from nixldesc.errors import GeometryError, PeerMismatchError
 from nixldesc.layout import MAX_DESCS, Layout, derived_layout
-from nixldesc.blocks import Places
 from nixldesc.overlap import Piece, Run, page_runs
 from nixldesc.pair import DlistPair, Origin, derived_pair
 from nixldesc.region import Region, derive

@@ -155,9 +155,7 @@ class DlistPair:
         if result[0] == _kernels.UNREAD:
             # Rare forms (ranges, other integer arrays) are converted once, then read like any other.
             src_blocks, dst_blocks = _readable(src_blocks, "src_blocks"), _readable(dst_blocks, "dst_blocks")
-            return self.desc_ids(
-                src_blocks, dst_blocks, order=order, null_block=null_block, regions=regions, out=out
-            )
+            return self.desc_ids(src_blocks, dst_blocks, order=order, null_block=null_block, regions=regions, out=out)
         raise self._word(Fault(*result), (src_lists, dst_lists), compiled.aligns, (first, last))
 
     def _slice(self, regions: slice) -> tuple[int, int]:

@@ -138,9 +138,7 @@ class Region:
         return [(start, length, device, self.block_stride, self.num_blocks) for start in starts]
 
 
-def derive(
-    region: Region, offset: int, block_len: int, sub_blocks: int = 1, sub_stride: int = 0
-) -> Region:
+def derive(region: Region, offset: int, block_len: int, sub_blocks: int = 1, sub_stride: int = 0) -> Region:
     """Return the region of one run inside each block of `region`; trusted: the caller took it from a proven page.
 
     Skips the checks of ``Region(...)``: a plan makes thousands of these and every one lies inside a proven block.
@@ -191,7 +189,9 @@ def prove_region(region: Region) -> None:
             raise GeometryError(f"{what}{field} must be positive, got {getattr(region, field)}")
     for field in ("block_len", "block_stride", "sub_stride"):
         if getattr(region, field) >= 2**64:
-            raise GeometryError(f"{what}{field} is {getattr(region, field)} bytes, beyond the 64 bits of a table's entry")
+            raise GeometryError(
+                f"{what}{field} is {getattr(region, field)} bytes, beyond the 64 bits of a table's entry"
+            )
     if region.base_addr < 0 or not 0 <= region.device_id < 2**64:
         raise GeometryError(
             f"{what}base_addr and device_id must not be negative, nor device_id beyond 64 bits, "

@@ -181,9 +181,7 @@ def _share(dst: Section, region: str, members: Sequence[Holder], seat: Seat) -> 
     begin = seat.begin([holder.rank for holder in members])
     turn = [*members[begin:], *members[:begin]]
     splits = [_differing(dst, holder.section) for holder in turn]
-    overlapping = [
-        axes for axes in splits if all(max(a.start, b.start) < min(a.stop, b.stop) for a, b in axes)
-    ]
+    overlapping = [axes for axes in splits if all(max(a.start, b.start) < min(a.stop, b.stop) for a, b in axes)]
     single = next((axes[0][0] for axes in overlapping if len(axes) == 1), None)
     axis = single or next((a for a in dst.axes if a.name != TOKEN), Axis("block", 0, 1))
     ranges = []
