@@ -32,7 +32,7 @@ $(error there is no '$(PYTHON)' here: name an interpreter, PYTHON=python3.12)
 endif
 
 # What an installed copy is made of; an editable one needs only the first line.
-BUILT := setup.py pyproject.toml nixldesc/_version.py $(wildcard nixldesc/*.pyx)
+BUILT := setup.py pyproject.toml nixldesc/_version.py $(wildcard nixldesc/*.pyx nixldesc/*.pxi)
 SOURCES := $(BUILT) $(shell find nixldesc -name '*.py' -o -name '*.pyi')
 
 .PHONY: demo test test-hard bench clean lint types

@@ -13,19 +13,32 @@ from nixldesc.region import Region
 
 __all__ = ["regions_from_columns"]
 
+#: Column -> the field of a Region.
+_FIELDS = {
+    "block_lens": "block_len",
+    "num_blocks": "num_blocks",
+    "block_strides": "block_stride",
+    "group_ids": "groups",
+    "names": "name",
+    "mem_types": "mem_type",
+    "device_ids": "device_id",
+    "sections": "sections",
+    "sub_blocks": "sub_blocks",
+}
+_REQUIRED = {"block_lens", "num_blocks"}
 #: Columns that may be one value for all regions.
-_SHARED = {"num_blocks", "mem_type", "device_id", "sub_blocks"}
+_SHARED = {"num_blocks", "mem_types", "device_ids", "sub_blocks"}
 
 
 def regions_from_columns(**columns: Any) -> list[Region]:
     """Return one region per entry; a column is None (the region's default), a sequence, or one shared value."""
-    given = {name: column for name, column in columns.items() if column is not None}
-    addresses = _column("base_addr", given.pop("base_addr"), 0)
+    addresses = _column("base_addrs", columns.pop("base_addrs"), 0)
     size = len(addresses)
-    lists = {name: _column(name, column, size) for name, column in given.items()}
-    for name, column in lists.items():
-        if len(column) != size:
-            raise GeometryError(f"from_columns: {len(column)} entries for {name}, but {size} base addresses")
+    lists = {
+        _FIELDS[name]: _column(name, column, size)
+        for name, column in columns.items()
+        if column is not None or name in _REQUIRED
+    }
     lists.setdefault("name", [f"region{i}" for i in range(size)])
     if "groups" in lists:
         lists["groups"] = [_groups(entry, i) for i, entry in enumerate(lists["groups"])]
@@ -36,12 +49,17 @@ def regions_from_columns(**columns: Any) -> list[Region]:
 
 
 def _column(name: str, column: Any, size: int) -> Sequence[Any]:
-    if name in _SHARED and (isinstance(column, str) or not is_many(column)):
+    many = is_many(column) and not (isinstance(column, np.ndarray) and column.ndim == 0)
+    if name in _SHARED and not many and column is not None:
         return [column] * size
-    if not is_many(column):
-        raise TypeError(f"from_columns: {name} must be a sequence with one entry per region, got {brief(column)}")
+    if not many:
+        wanted = "one value or a sequence" if name in _SHARED else "a sequence"
+        raise TypeError(f"from_columns: {name} must be {wanted} with one entry per region, got {brief(column)}")
     # Python objects from the start: an address in a NumPy scalar would do arithmetic in its own width.
-    return column.tolist() if isinstance(column, np.ndarray) else list(column)
+    entries = column.tolist() if isinstance(column, np.ndarray) else list(column)
+    if name != "base_addrs" and len(entries) != size:
+        raise GeometryError(f"from_columns: {len(entries)} entries in {name}, but {size} in base_addrs")
+    return entries
 
 
 def _groups(entry: Any, index: int) -> tuple[int, ...] | None:

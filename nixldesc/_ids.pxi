@@ -28,24 +28,30 @@ cdef Py_ssize_t _total(const int32_t[:, ::1] jobs, Py_ssize_t first, Py_ssize_t 
     return total
 
 
-cdef object _spread_into(
+cdef Py_ssize_t _claim(object out, Py_ssize_t total, Py_buffer* view) except -1:
+    """Open `out` and return how many ids it holds; it stays open only where these are `total`.
+
+    Only the buffer tells its size: `len` may be a subclass's, and reading the lists may have run any code.
+    """
+    cdef Py_ssize_t held
+    PyObject_GetBuffer(out, view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+    held = view.len // <Py_ssize_t>sizeof(int32_t)
+    if held != total:
+        PyBuffer_Release(view)
+    return held
+
+
+cdef void _write(
     const int32_t[:, ::1] jobs, Py_ssize_t column, Py_ssize_t first, Py_ssize_t last, Flat* flats, bint dst,
-    Py_ssize_t total, object out,
-):
-    """Write one side's ids to `out` (None: a fresh array) and return it; the door has checked `out` but its size."""
-    cdef Py_buffer view
-    if out is None:
-        out = _empty(total, _INT32)
-    PyObject_GetBuffer(out, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
-    try:
-        if total > _LONG:
-            with nogil:
-                _spread_jobs(jobs, column, first, last, flats, dst, <int32_t*>view.buf)
-        elif total:
+    Py_ssize_t total, Py_buffer* view,
+) noexcept:
+    """Write one side's ids to the buffer that was claimed for `total` of them, and close it."""
+    if total > _LONG:
+        with nogil:
             _spread_jobs(jobs, column, first, last, flats, dst, <int32_t*>view.buf)
-    finally:
-        PyBuffer_Release(&view)
-    return out
+    elif total:
+        _spread_jobs(jobs, column, first, last, flats, dst, <int32_t*>view.buf)
+    PyBuffer_Release(view)
 
 
 cdef void _flatten(const Ids* ids, int64_t sub, int64_t uneven, int32_t* out) noexcept nogil:
@@ -82,7 +88,8 @@ cdef class LayoutProgram:
         """Return the ids, or a fault tuple. `block_ids` is a list or tuple of ``len(limits)`` lists, else UNREAD."""
         cdef Scratch scratch
         cdef Fault fault
-        cdef Py_ssize_t total
+        cdef Py_buffer view
+        cdef Py_ssize_t total, held
         memset(&fault, 0, sizeof(Fault))
         if not isinstance(block_ids, (list, tuple)) or len(block_ids) != self.limits.shape[0]:
             fault.code = _UNREAD
@@ -97,10 +104,14 @@ cdef class LayoutProgram:
             if fault.code != _OK:
                 return _report(&fault)
             total = _total(self.jobs, 0, self.jobs.shape[0], scratch.flats)
-            if out is not None and len(out) != total:
-                fault.code, fault.position, fault.extra = _OUT_SIZE, len(out), total
+            if out is None:
+                out = _empty(total, _INT32)
+            held = _claim(out, total, &view)
+            if held != total:
+                fault.code, fault.position, fault.extra = _OUT_SIZE, held, total
                 return _report(&fault)
-            return _spread_into(self.jobs, 1, 0, self.jobs.shape[0], scratch.flats, False, total, out)
+            _write(self.jobs, 1, 0, self.jobs.shape[0], scratch.flats, False, total, &view)
+            return out
         finally:
             _close(&scratch)
 

@@ -11,12 +11,15 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from nixldesc import Layout, TransferError
 from nixldesc._transfer import Agent, failure
 
-__all__ = ["PeerLists", "drop", "lists_over"]
+__all__ = ["PeerLists", "Range", "drop", "unless_named"]
+
+#: ``(addr, len, device_id, mem_type)``, as ``Layout.memory_ranges`` gives them.
+Range: TypeAlias = tuple[int, int, int, str]
 
 _lock = Lock()
 _dropped: deque[Callable[[], bool]] = deque()
@@ -24,9 +27,11 @@ _dropped: deque[Callable[[], bool]] = deque()
 
 @contextmanager
 def _exclusive() -> Iterator[None]:
-    with _lock:
-        yield
-    _retry_dropped()
+    try:
+        with _lock:
+            yield
+    finally:
+        _retry_dropped()
 
 
 def drop(try_release: Callable[[], bool]) -> None:
@@ -188,14 +193,26 @@ class PeerLists:
                 del book.named[held.layout]
 
 
-def lists_over(agent: Agent, ranges: Iterable[tuple[int, int, int, str]]) -> int:
-    """Count the agent's prepared lists that name memory inside `ranges` (addr, len, device_id, mem_type)."""
-    book = _books.get(id(agent))
-    if book is None:
-        return 0
-    mine = tuple(ranges)
-    return sum(any(_meet(a, b) for a in layout.memory_ranges() for b in mine) for layout in tuple(book.named))
+def unless_named(agent: Agent, ranges: Iterable[Range], act: Callable[[], object], *, wait: bool) -> int:
+    """Do `act` unless prepared lists of the agent name memory inside `ranges`; return how many do.
+
+    No list can be prepared meanwhile. ``wait=False`` (a finaliser) gives up with -1 when somebody is at work here.
+    """
+    if not _lock.acquire(blocking=wait):
+        return -1
+    try:
+        book = _books.get(id(agent))
+        mine = tuple(ranges)
+        named = tuple(book.named) if book is not None else ()
+        count = sum(any(_meet(a, b) for a in layout.memory_ranges() for b in mine) for layout in named)
+        if not count:
+            act()
+        return count
+    finally:
+        _lock.release()
+        if wait:
+            _retry_dropped()
 
 
-def _meet(a: tuple[int, int, int, str], b: tuple[int, int, int, str]) -> bool:
+def _meet(a: Range, b: Range) -> bool:
     return a[2:] == b[2:] and a[0] < b[0] + b[1] and b[0] < a[0] + a[1]

@@ -205,6 +205,8 @@ cdef class PairProgram:
         cdef Scratch scratch
         cdef Fault fault
         cdef Reading rule
+        cdef Py_buffer src_view
+        cdef Py_buffer dst_view
         cdef Py_ssize_t total
         memset(&fault, 0, sizeof(Fault))
         memset(&rule, 0, sizeof(Reading))
@@ -226,15 +228,32 @@ cdef class PairProgram:
             if src_out is None and total > _LARGE:
                 # Two large arrays made and freed each time would each be mapped anew, page by page; one is not.
                 src_out, dst_out = _empty((2, total), _INT32)
-            elif src_out is not None and not (len(src_out) == len(dst_out) == total):
-                fault.code, fault.group, fault.position, fault.extra = _OUT_SIZE, len(src_out), len(dst_out), total
+            elif src_out is None:
+                src_out, dst_out = _empty(total, _INT32), _empty(total, _INT32)
+            if not self._claim_both(src_out, dst_out, total, &src_view, &dst_view, &fault):
                 return _report(&fault)
-            return (
-                _spread_into(self.jobs, 1, first, last, scratch.flats, False, total, src_out),
-                _spread_into(self.jobs, 2, first, last, scratch.flats, True, total, dst_out),
-            )
+            _write(self.jobs, 1, first, last, scratch.flats, False, total, &src_view)
+            _write(self.jobs, 2, first, last, scratch.flats, True, total, &dst_view)
+            return src_out, dst_out
         finally:
             _close(&scratch)
+
+    cdef bint _claim_both(
+        self, object src_out, object dst_out, Py_ssize_t total, Py_buffer* src, Py_buffer* dst, Fault* fault
+    ) except -1:
+        """Open both sides' `out`, or neither: none is written where the other is refused."""
+        cdef Py_ssize_t src_held = _claim(src_out, total, src), dst_held = -1
+        try:
+            dst_held = _claim(dst_out, total, dst)
+        finally:
+            if src_held == total and dst_held != total:
+                PyBuffer_Release(src)
+        if src_held == total and dst_held == total:
+            return True
+        if dst_held == total:
+            PyBuffer_Release(dst)
+        fault.code, fault.group, fault.position, fault.extra = _OUT_SIZE, src_held, dst_held, total
+        return False
 
     cdef int _read(
         self, object lists, object skips, Scratch* scratch, int side, Py_ssize_t first, Py_ssize_t last, Reading* rule,
@@ -309,6 +328,9 @@ cdef class PairProgram:
                 fault.code, fault.group, fault.position, fault.extra = _MISFIT, a, src.n, dst.n
                 return 0
             room += min(src.n * rule.src_sub, dst.n * rule.dst_sub)
+            if room >= INT32_MAX:
+                fault.code = _MEMORY
+                return 0
         return room
 
     cdef void _fill(

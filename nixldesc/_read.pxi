@@ -16,7 +16,10 @@ cdef int _value(object item, int64_t* value) except -1:
     if not PyLong_CheckExact(item):
         if isinstance(item, (bool, _bool, float, str)) or not hasattr(type(item), "__index__"):
             return 0
-        item = _index(item)
+        try:
+            item = _index(item)
+        except TypeError:  # an array of several, say
+            return 0
     value[0] = PyLong_AsLongLongAndOverflow(item, &overflow)
     if overflow:
         value[0] = INT64_MAX
@@ -125,6 +128,7 @@ cdef int _load(object items, Ids* ids, Reading* rule, Scratch* scratch, Fault* f
 
 
 cdef inline object _list_at(object lists, Py_ssize_t group):
+    # An id's __index__ may have shortened the list of lists, too: None is UNREAD, and the door starts from a copy.
     if isinstance(lists, list):
-        return (<list>lists)[group]
+        return (<list>lists)[group] if group < PyList_GET_SIZE(lists) else None
     return (<tuple>lists)[group]

@@ -6,17 +6,14 @@ import warnings
 import weakref
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any
 
 from nixldesc import GeometryError, Layout, TransferError
 from nixldesc._check import as_int, as_name
-from nixldesc._lists import drop, lists_over
+from nixldesc._lists import Range, drop, unless_named
 from nixldesc._transfer import Agent
 
 __all__ = ["Registration", "register"]
-
-Range: TypeAlias = tuple[int, int, int, str]
-"""``(addr, len, device_id, mem_type)``, as ``Layout.memory_ranges`` gives them."""
 
 
 class Registration:
@@ -50,7 +47,7 @@ class Registration:
                 self._handles.append(_register(agent, descs, mem_type))
         except BaseException:
             self._finalizer.detach()
-            _deregister(agent, self._handles)
+            _deregister(agent, self._handles, [])
             raise
 
     def __repr__(self) -> str:
@@ -60,12 +57,14 @@ class Registration:
         """Deregister, the last registered first; again does nothing. TransferError while prepared lists name it."""
         if not self._finalizer.alive:
             return
-        lists = lists_over(self._agent, self.ranges)
+        refused: list[Exception] = []
+        lists = unless_named(
+            self._agent, self.ranges, lambda: _deregister(self._agent, self._handles, refused), wait=True
+        )
         if lists:
             raise TransferError(f"{self!r}: {lists} prepared lists still name this memory; release their peers first")
-        refused = _deregister(self._agent, self._handles)
-        if refused is not None:
-            raise TransferError(f"{self!r}: deregister failed with {refused}") from refused
+        if refused:
+            raise TransferError(f"{self!r}: deregister failed with {refused[0]}") from refused[0]
         self._finalizer.detach()
 
     def __enter__(self) -> Registration:
@@ -84,24 +83,26 @@ def _register(agent: Agent, descs: list[tuple[int, int, int, str]], mem_type: st
         raise TransferError(f"register of {len(descs)} {mem_type} ranges failed with {e}") from e
 
 
-def _deregister(agent: Agent, handles: list[Any]) -> Exception | None:
-    """Deregister what can be, from the end; what cannot stays in `handles`."""
-    refused: Exception | None = None
+def _deregister(agent: Agent, handles: list[Any], refused: list[Exception]) -> None:
+    """Deregister what can be, from the end; what cannot stays in `handles`, with the reasons in `refused`."""
     kept = []
     while handles:
         try:
             agent.deregister_memory(handles[-1])
         except Exception as e:
-            refused = refused or e
+            refused.append(e)
             kept.append(handles[-1])
         handles.pop()
     handles.extend(reversed(kept))
-    return refused
 
 
 def _drop_registration(agent: Agent, ranges: Sequence[Range], handles: list[Any]) -> None:
+    def try_release() -> bool:
+        unless_named(agent, ranges, lambda: _deregister(agent, handles, []), wait=False)
+        return not handles
+
+    drop(try_release)
     warnings.warn(f"a registration of {len(ranges)} ranges was never released", ResourceWarning, stacklevel=2)
-    drop(lambda: not lists_over(agent, ranges) and _deregister(agent, handles) is None)
 
 
 def register(agent: Agent, layout: Layout, ranges: Iterable[Range] | None = None) -> Registration:

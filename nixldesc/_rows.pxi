@@ -141,7 +141,8 @@ def expand_rows(const uint64_t[:, ::1] table not None, uint64_t[:, ::1] out not 
     with nogil:
         for row in range(table.shape[0]):
             addr, length, device, stride = table[row, 0], table[row, 1], table[row, 2], table[row, 3]
-            for i in range(<Py_ssize_t>table[row, 4]):
+            # The door has added up the counts, but the table is the caller's and another thread may be writing to it.
+            for i in range(<Py_ssize_t>min(table[row, 4], <uint64_t>(out.shape[0] - n))):
                 out[n, 0], out[n, 1], out[n, 2] = addr + <uint64_t>i * stride, length, device
                 n += 1
     return n
@@ -153,7 +154,7 @@ def expand_kernel_blocks(object ids not None, int64_t ratio, object null_block, 
     cdef Fault fault
     cdef Reading rule
     cdef Py_buffer view
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i, held
     cdef int64_t k
     cdef int32_t* to
     cdef Ids* read
@@ -167,13 +168,16 @@ def expand_kernel_blocks(object ids not None, int64_t ratio, object null_block, 
         _load(ids, read, &rule, &scratch, &fault)
         if fault.code == _OK and read.bad >= 0:
             fault.code, fault.position = _OUT_OF_RANGE, read.bad
-        if fault.code == _OK and out is not None and len(out) != read.n * ratio:
-            fault.code, fault.position, fault.extra = _OUT_SIZE, len(out), read.n * ratio
+        if fault.code == _OK and read.n * ratio >= INT32_MAX:
+            fault.code = _MEMORY
         if fault.code != _OK:
             return _report(&fault)
         if out is None:
             out = _empty(read.n * ratio, _INT32)
-        PyObject_GetBuffer(out, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+        held = _claim(out, read.n * ratio, &view)
+        if held != read.n * ratio:
+            fault.code, fault.position, fault.extra = _OUT_SIZE, held, read.n * ratio
+            return _report(&fault)
         to = <int32_t*>view.buf
         for i in range(read.n):
             for k in range(ratio):

@@ -342,5 +342,6 @@ class Transfer:
     def __del__(self) -> None:
         retire = getattr(self, "_retire", None)
         if retire is not None:
-            warnings.warn(f"{self!r} was never released", ResourceWarning, source=self, stacklevel=2)
+            words = f"{self!r} was never released"
             retire(self._flight, self._flight.try_release())
+            warnings.warn(words, ResourceWarning, stacklevel=2)  # last: it may be an error, which ends this method

@@ -243,8 +243,8 @@ class PreparedPeer:
 
 
 def _drop_peer(name: str, lists: PeerLists, flights: dict[Flight, None]) -> None:
-    warnings.warn(f"the prepared lists of peer {name!r} were never released", ResourceWarning, stacklevel=2)
     drop(lambda: not _in_use(flights) and lists.try_release())
+    warnings.warn(f"the prepared lists of peer {name!r} were never released", ResourceWarning, stacklevel=2)
 
 
 def _in_use(flights: dict[Flight, None]) -> int:
@@ -298,7 +298,8 @@ def prepare(
             handles = lists.local(mine), lists.remote(theirs)
             ready.append(_Ready(item if isinstance(item, DlistPair) else None, src, dst, route, *handles))
     except BaseException:
-        lists.release()
+        if lists.release() is not None:
+            drop(lists.try_release)
         raise
     return PreparedPeer(agent, name, local, lists, ready)
 

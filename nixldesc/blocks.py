@@ -25,18 +25,26 @@ from nixldesc._check import as_int, brief, check_ids_out
 from nixldesc.errors import BlockIdError
 
 __all__ = [
+    "MAX_LISTS",
     "BlockIds",
     "Blocks",
     "Fault",
     "Place",
     "Places",
     "as_null",
+    "group_lists",
     "kernel_blocks",
+    "list_at",
     "out_of_range",
+    "read_ids",
     "readable",
     "readable_lists",
+    "shown",
     "word_reading",
 ]
+
+#: More lists than any engine has groups: somebody gave a list of ids for a list of lists.
+MAX_LISTS = 2**16
 
 #: One group's block ids: a list, tuple, range or integer array.
 BlockIds: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
@@ -161,13 +169,31 @@ def _read_array(ids: NDArray[Any], what: str) -> BlockIds:
     return np.array(ids, dtype=np.int64, order="C", subok=False)
 
 
+def group_lists(lists: Any, what: str) -> Sequence[Any]:
+    """Return a request's lists, one per KV cache group, as they are; a list, tuple or array of rows holds them."""
+    if isinstance(lists, np.ndarray) and lists.ndim == 2:
+        return list(lists)
+    if isinstance(lists, (str, bytes, bytearray, range)) or not isinstance(lists, Sequence):
+        raise TypeError(f"{what} must be a list with one list of block ids per KV cache group, got {brief(lists)}")
+    return lists
+
+
 def readable_lists(lists: Any, what: str) -> Sequence[BlockIds]:
     """Return one readable list per group; `lists` itself is a list, tuple or array of rows."""
-    if isinstance(lists, np.ndarray) and lists.ndim == 2:
-        lists = list(lists)
-    if isinstance(lists, (str, bytes)) or not isinstance(lists, Sequence):
-        raise TypeError(f"{what} must be a list with one list of block ids per KV cache group, got {brief(lists)}")
-    return [readable(ids, f"{what}[{group}]") for group, ids in enumerate(lists)]
+    return [readable(ids, f"{what}[{group}]") for group, ids in enumerate(group_lists(lists, what))]
+
+
+def read_ids(ids: Any, what: str, noun: str = "block id", null_block: int | None = None) -> NDArray[np.int32]:
+    """Return ids of any readable form as a fresh int32 array of 0 to 2**31 - 1 (and `null_block`)."""
+    taken = _kernels.expand_kernel_blocks(readable(ids, what), 1, null_block, None)
+    if isinstance(taken, np.ndarray):
+        return taken
+    fault = Fault(*taken)
+    if fault.code == _kernels.OUT_OF_RANGE:
+        raise BlockIdError(
+            f"{what}, position {fault.position}: {noun} {shown(ids, fault.position)} is outside 0 to 2**31 - 1"
+        )
+    raise word_reading(fault, what, ids)
 
 
 def as_null(value: Any) -> int | None:
@@ -193,6 +219,23 @@ def word_reading(fault: Fault, where: str, ids: Any) -> Exception:
     return TypeError(f"{where}: not readable as block ids, got {brief(ids)}")
 
 
+def list_at(lists: Any, group: int) -> Any:
+    """Return the list of a group for an error's words; none where somebody has taken it away since."""
+    try:
+        return lists[group]
+    except IndexError:
+        return ()
+
+
+def shown(ids: Any, position: int) -> str:
+    """Return the id at `position` as text; the list may have changed under our hands, the number be endless."""
+    try:
+        value = operator.index(ids[position])
+    except Exception:
+        return "(changed by now)"
+    return str(value) if value.bit_length() <= 256 else f"of {value.bit_length()} bits"
+
+
 def _item(ids: Any, position: int) -> str:
     try:
         item = ids[position]
@@ -203,12 +246,8 @@ def _item(ids: Any, position: int) -> str:
 
 def out_of_range(where: str, ids: Any, position: int, name: str, num_blocks: int) -> BlockIdError:
     """Return the error for a block id that region `name` of `num_blocks` blocks does not have."""
-    try:
-        value: Any = operator.index(ids[position])
-    except Exception:  # as above
-        value = "(changed by now)"
     return BlockIdError(
-        f"{where}, position {position}: block id {value} is out of range, region {name!r} has {num_blocks} blocks "
+        f"{where}, position {position}: block id {shown(ids, position)} is out of range, region {name!r} has {num_blocks} blocks "
         f"(0 to {num_blocks - 1})"
     )
 
@@ -244,7 +283,7 @@ def kernel_blocks(
         raise ValueError(f"out holds {fault.position} ids, the result {fault.extra}")
     if fault.code == _kernels.OUT_OF_RANGE:
         raise BlockIdError(
-            f"ids, position {fault.position}: block id {_item(ids, fault.position)} is out of range for ratio {ratio} "
+            f"ids, position {fault.position}: block id {shown(ids, fault.position)} is out of range for ratio {ratio} "
             f"(0 to {2**31 // ratio - 1})"
         )
     raise word_reading(fault, "ids", ids)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nixldesc._check import brief
-from nixldesc.blocks import BlockIds, Blocks, Place, as_null, readable
+from nixldesc.blocks import BlockIds, Blocks, Place, as_null, group_lists, out_of_range, read_ids
 from nixldesc.errors import BlockIdError
 from nixldesc.region import Region
 from nixldesc.sections import Section
@@ -37,7 +37,7 @@ class Delivery(NamedTuple):
 class _Entries(NamedTuple):
     """One list's live entries: their block ids and positions in the sequence, in blocks of that side's size."""
 
-    ids: NDArray[np.int64]
+    ids: NDArray[np.int32]
     positions: NDArray[np.int64]
 
 
@@ -51,15 +51,17 @@ def undelivered(
     if not isinstance(src_blocks, Mapping):
         raise TypeError(f"src_blocks must map source ranks to block lists, got {brief(src_blocks)}")
     null_block = as_null(null_block)
+    dst_blocks = group_lists(dst_blocks, "dst_blocks")
+    given = {rank: group_lists(lists, f"src_blocks[{rank}]") for rank, lists in src_blocks.items()}
     holes = []
     for delivery in deliveries:
         tokens = delivery.section.block_tokens or 1
         for number, group in enumerate(_groups(delivery.region, len(dst_blocks))):
-            entries = _entries(dst_blocks, group, delivery.place, null_block, "dst_blocks")
+            entries = _entries(dst_blocks, group, delivery.region, delivery.place, null_block, "dst_blocks")
             at = entries.positions[:, None] * tokens + np.arange(tokens)
             filled = np.ones(at.shape, dtype=bool)
             for take in delivery.takes:
-                filled &= _filled(take, number, at, src_blocks.get(take.holder.rank, ()), null_block)
+                filled &= _filled(take, number, at, given.get(take.holder.rank, ()), null_block)
             for block, row in zip(entries.ids.tolist(), ~filled, strict=True):
                 edges = np.flatnonzero(np.diff(row, prepend=False, append=False)).tolist()
                 holes += [(delivery.section.name, block, *edges[i : i + 2]) for i in range(0, len(edges), 2)]
@@ -80,19 +82,25 @@ def _filled(
     groups = _groups(holder.region, len(lists))
     if not lists or number >= len(groups):
         return others
-    entries = _entries(lists, groups[number], holder.place, null_block, f"src_blocks[{holder.rank}]")
+    what = f"src_blocks[{holder.rank}]"
+    entries = _entries(lists, groups[number], holder.region, holder.place, null_block, what)
     others |= np.isin(block, entries.positions)
     return others
 
 
 def _entries(
-    lists: Sequence[BlockIds | Blocks], group: int, place: Place, null_block: int | None, what: str
+    lists: Sequence[Any], group: int, region: Region, place: Place, null_block: int | None, what: str
 ) -> _Entries:
     if group >= len(lists):
         raise BlockIdError(f"{what} has {len(lists)} lists, but group {group} is used; give one list per group")
-    item = lists[group]
+    item, where = lists[group], f"{what}[{group}]"
     ids, skip = (item.ids, item.skip) if isinstance(item, Blocks) else (item, 0)
-    found = np.asarray(readable(ids, f"{what}[{group}]"), dtype=np.int64).reshape(-1)
-    positions = place.first + (skip + np.arange(len(found))) * place.every
+    found = read_ids(ids, where, null_block=null_block)
+    if (skip + len(found) + 1) * place.every >= 2**31:
+        raise BlockIdError(f"{where}: skip {skip} is beyond any sequence of 2**31 blocks")
     live = np.ones(len(found), dtype=bool) if null_block is None else found != null_block
+    beyond = np.flatnonzero(live & (found >= region.num_blocks))
+    if len(beyond):
+        raise out_of_range(where, ids, int(beyond[0]), region.name, region.num_blocks)
+    positions = place.first + (skip + np.arange(len(found))) * place.every
     return _Entries(found[live], positions[live])

@@ -34,22 +34,21 @@ def pairs_of(
     """Return the pairs of each source that sends something, in ascending rank order."""
     memo: dict[Any, list[Run]] = {}
     tables = _BlockTables()
-    lanes: dict[int, dict[tuple[str, str], list[_Lane]]] = {}
+    lanes: dict[tuple[int, str, str], list[_Lane]] = {}
     for region, by_source in _by_region(deliveries):
         for rank, parts in by_source.items():
-            found: list[_Lane] = []
+            kinds: dict[str, list[_Lane]] = {}
             for (_, meeting), takes in parts.items():
                 tables.prove(rank, region, meeting, takes[0])
-                found += _lanes(region, meeting, takes, memo)
-            if len(parts) > 1:
-                found.sort(key=lambda lane: lane.dst.base_addr)
-            for lane in found:
-                kinds = lanes.setdefault(rank, {})
-                kinds.setdefault((lane.src.mem_type, lane.dst.mem_type), []).append(lane)
-    return {
-        rank: tuple(pair for kind in lanes[rank].values() for pair in _chunks(srcs[rank], dst, kind))
-        for rank in sorted(lanes)
-    }
+                kinds.setdefault(takes[0].holder.region.mem_type, []).extend(_lanes(region, meeting, takes, memo))
+            for src_mem, found in kinds.items():
+                if len(parts) > 1:
+                    found.sort(key=lambda lane: lane.dst.base_addr)
+                lanes.setdefault((rank, src_mem, region.mem_type), []).extend(found)
+    pairs: dict[int, tuple[DlistPair, ...]] = {}
+    for key in sorted(lanes, key=lambda key: key[0]):
+        pairs[key[0]] = (*pairs.get(key[0], ()), *_within_limits(srcs[key[0]], dst, lanes[key]))
+    return pairs
 
 
 #: For one dst region: source rank -> (identity of the src region, how their blocks meet) -> takes.
@@ -144,23 +143,26 @@ def _words(meeting: Meeting) -> str:
     return f"{src_cut} to {dst_cut} sub-blocks of tokens in a block{places}"
 
 
-def _chunks(src: Layout, dst: Layout, lanes: list[_Lane]) -> Iterator[DlistPair]:
-    """Yield pairs of at most 2**31 - 1 ids a side."""
-    chunk: list[_Lane] = []
+def _within_limits(src: Layout, dst: Layout, lanes: list[_Lane]) -> list[DlistPair]:
+    """Return the lanes as one pair, or as several where one would exceed 2**31 - 1 ids on a side."""
+    pair = _pair(src, dst, lanes)
+    if max(pair.src.num_descs, pair.dst.num_descs) <= MAX_DESCS:
+        return [pair]
+    chunks: list[list[_Lane]] = [[]]
     src_descs = dst_descs = 0
     for lane in lanes:
-        more = lane.src.num_descs, lane.dst.num_descs
-        if max(more) > MAX_DESCS:
+        src_more, dst_more = lane.src.num_descs, lane.dst.num_descs
+        if max(src_more, dst_more) > MAX_DESCS:
             raise GeometryError(
-                f"region {lane.origin[1]!r} (source region {lane.origin[0]!r}): alone it needs {max(more)} "
-                f"descriptors, more than the {MAX_DESCS} that int32 ids can name"
+                f"region {lane.origin[1]!r} (source region {lane.origin[0]!r}): alone it needs "
+                f"{max(src_more, dst_more)} descriptors, more than the {MAX_DESCS} that int32 ids can name"
             )
-        if max(src_descs + more[0], dst_descs + more[1]) > MAX_DESCS:
-            yield _pair(src, dst, chunk)
-            chunk, src_descs, dst_descs = [], 0, 0
-        chunk.append(lane)
-        src_descs, dst_descs = src_descs + more[0], dst_descs + more[1]
-    yield _pair(src, dst, chunk)
+        src_descs, dst_descs = src_descs + src_more, dst_descs + dst_more
+        if max(src_descs, dst_descs) > MAX_DESCS:
+            chunks.append([])
+            src_descs, dst_descs = src_more, dst_more
+        chunks[-1].append(lane)
+    return [_pair(src, dst, chunk) for chunk in chunks]
 
 
 def _pair(src: Layout, dst: Layout, lanes: list[_Lane]) -> DlistPair:

@@ -26,7 +26,16 @@ from numpy.typing import NDArray
 
 from nixldesc import _columns, _kernels, _wire
 from nixldesc._check import as_int, as_names, brief, check_ids_out, few, is_many
-from nixldesc.blocks import BlockIds, Fault, out_of_range, readable_lists, word_reading
+from nixldesc.blocks import (
+    MAX_LISTS,
+    BlockIds,
+    Fault,
+    group_lists,
+    list_at,
+    out_of_range,
+    readable_lists,
+    word_reading,
+)
 from nixldesc.errors import BlockIdError, GeometryError
 from nixldesc.region import Region, prove_page, prove_region
 from nixldesc.rows import expand_table, row_starts
@@ -64,6 +73,7 @@ class Layout:
     cp_size: int
     _starts: NDArray[np.int64] = field(repr=False, compare=False)
     _cache: dict[Any, Any] = field(repr=False, compare=False, hash=False)
+    _programs: dict[str, _kernels.LayoutProgram] = field(repr=False, compare=False, hash=False)
 
     def __init__(self, regions: Iterable[Region], *, cp_rank: int = 0, cp_size: int = 1) -> None:
         if not is_many(regions):
@@ -105,14 +115,14 @@ class Layout:
         """
         return cls(
             _columns.regions_from_columns(
-                base_addr=base_addrs,
-                block_len=block_lens,
+                base_addrs=base_addrs,
+                block_lens=block_lens,
                 num_blocks=num_blocks,
-                block_stride=block_strides,
-                groups=group_ids,
-                name=names,
-                mem_type=mem_types,
-                device_id=device_ids,
+                block_strides=block_strides,
+                group_ids=group_ids,
+                names=names,
+                mem_types=mem_types,
+                device_ids=device_ids,
                 sections=sections,
                 sub_blocks=sub_blocks,
             )
@@ -253,8 +263,8 @@ class Layout:
         ([2, 11, 16], [2, 16, 11])
         """
         if out is not None:
-            check_ids_out(out, *block_ids)
-        program = self._cache.get(order)
+            check_ids_out(out, *group_lists(block_ids, "block_ids"))
+        program = self._programs.get(order)
         if program is not None:
             result = program.run(block_ids, out)
             if type(result) is ndarray:
@@ -278,14 +288,14 @@ class Layout:
                 f"block_ids has {num_lists} lists, but region {user.name!r} takes group {max(user.groups or ())}; "
                 f"give one list per group, an empty one where there is nothing"
             )
-        if num_lists > 2**16:
+        if num_lists > MAX_LISTS:
             raise BlockIdError(f"block_ids has {num_lists} lists; one list per KV cache group is expected")
-        program: _kernels.LayoutProgram
-        program = self._cache[order] = self._once((order, num_lists), lambda: _compile(self, order, num_lists))
+        program: _kernels.LayoutProgram = self._once((order, num_lists), lambda: _compile(self, order, num_lists))
+        self._programs[order] = program
         return program
 
     def _word(self, fault: Fault, block_ids: Sequence[BlockIds]) -> Exception:
-        where = f"group {fault.group}"
+        where, ids = f"group {fault.group}", list_at(block_ids, fault.group)
         if fault.code == _kernels.OUT_SIZE:
             return ValueError(f"out holds {fault.position} ids, the request has {fault.extra}")
         if fault.code == _kernels.UNSERVED:
@@ -296,8 +306,8 @@ class Layout:
         if fault.code == _kernels.OUT_OF_RANGE:
             takers = [r for r in self.regions if r.groups is None or fault.group in r.groups]
             least = min(takers, key=lambda region: region.num_blocks)
-            return out_of_range(where, block_ids[fault.group], fault.position, least.name, least.num_blocks)
-        return word_reading(fault, where, block_ids[fault.group])
+            return out_of_range(where, ids, fault.position, least.name, least.num_blocks)
+        return word_reading(fault, where, ids)
 
     def skip_before(self, position: int) -> int:
         """Return how many entries of this rank's list stand before global block `position`.
@@ -435,6 +445,7 @@ def _fill(layout: Layout, regions: tuple[Region, ...], cp_rank: int, cp_size: in
     put(layout, "cp_size", cp_size)
     put(layout, "_starts", starts)
     put(layout, "_cache", {})
+    put(layout, "_programs", {})
 
 
 def derived_layout(regions: tuple[Region, ...], cp_rank: int, cp_size: int) -> Layout:

@@ -21,8 +21,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nixldesc import _kernels
-from nixldesc._check import brief, check_ids_out, check_out_memory
-from nixldesc.blocks import BlockIds, Blocks, Fault, Place, Places, as_null, out_of_range, readable_lists, word_reading
+from nixldesc._check import brief, check_ids_out, check_out_memory, is_many
+from nixldesc.blocks import (
+    MAX_LISTS,
+    BlockIds,
+    Blocks,
+    Fault,
+    Place,
+    Places,
+    as_null,
+    group_lists,
+    list_at,
+    out_of_range,
+    read_ids,
+    readable_lists,
+    word_reading,
+)
 from nixldesc.errors import BlockIdError, PeerMismatchError
 from nixldesc.layout import Layout
 from nixldesc.region import Region
@@ -74,6 +88,8 @@ class DlistPair:
                 raise TypeError(f"{side} must be a Layout, got {brief(layout)}")
         _prove_equal_rows(src, dst)
         regions = list(zip(src.regions, dst.regions, strict=True))
+        origin = _of_each(origin, "origin", tuple, len(regions))
+        places = _of_each(places, "places", Places, len(regions))
         put = object.__setattr__
         put(self, "src", src)
         put(self, "dst", dst)
@@ -130,10 +146,10 @@ class DlistPair:
         """
         if null_block is not None:
             null_block = as_null(null_block)
-        if out is not None:
-            _check_pair_out(out, src_blocks, dst_blocks)
         src_lists, src_skips = _split(src_blocks, "src_blocks")
         dst_lists, dst_skips = _split(dst_blocks, "dst_blocks")
+        if out is not None:
+            _check_pair_out(out, *src_lists, *dst_lists)
         compiled = self._cache.get((len(src_lists), len(dst_lists))) or self._compile(len(src_lists), len(dst_lists))
         first, last = (0, len(self.places)) if regions is _ALL else self._slice(regions)
         src_out, dst_out = out or (None, None)
@@ -167,6 +183,9 @@ class DlistPair:
         return first, max(first, last)
 
     def _compile(self, num_src: int, num_dst: int) -> _Compiled:
+        for what, given in (("src_blocks", num_src), ("dst_blocks", num_dst)):
+            if given > MAX_LISTS:
+                raise BlockIdError(f"{what} has {given} lists; one list per KV cache group is expected")
         return self._cache.setdefault((num_src, num_dst), _compile(self, num_src, num_dst))
 
     def _word(
@@ -182,7 +201,7 @@ class DlistPair:
                 f"{fault.extra}{sizes}: no number of tokens needs exactly so many on each side; Blocks(ids, skip=...) "
                 f"says where a list starts, Blocks.tail(ids, total) that it is the end"
             )
-        where, ids = f"{_SIDES[fault.side]} group {fault.group}", lists[fault.side][fault.group]
+        where, ids = f"{_SIDES[fault.side]} group {fault.group}", list_at(lists[fault.side], fault.group)
         if fault.code == _kernels.FAR:
             return BlockIdError(f"{where}: skip {fault.position} is beyond any sequence that can be counted in 64 bits")
         if fault.code == _kernels.OUT_OF_RANGE:
@@ -264,7 +283,8 @@ class DlistPair:
         src, dst = self._check_ids(src_ids, dst_ids)
         rows = np.empty((len(src), 3), dtype=np.uint64) if out is None else out
         if out is not None:
-            _check_moves_out(out, len(src))
+            _check_moves_out(out, len(src), src_ids, dst_ids)
+            self.merged_ops(src, dst)  # what is refused is refused before a row is written
         (src_starts, src_regions), (dst_starts, dst_regions) = self.src.row_index(), self.dst.row_index()
         n = _kernels.fill_moves(
             self.src.table(), self.dst.table(), src_starts, dst_starts, src_regions, dst_regions, src, dst, rows, merge
@@ -311,6 +331,20 @@ def _prove_equal_rows(src: Layout, dst: Layout) -> None:
             raise PeerMismatchError(f"the {side} mixes memory types {kinds}; a prepared list has one")
 
 
+def _of_each(items: Any, what: str, kind: type, regions: int) -> tuple[Any, ...]:
+    if not is_many(items):
+        raise TypeError(f"{what} must have one entry per region, got {brief(items)}")
+    found: tuple[Any, ...] = tuple(items)
+    for i, item in enumerate(found):
+        if not isinstance(item, kind):
+            raise TypeError(f"{what}[{i}] must be a {kind.__name__}, got {brief(item)}")
+        if isinstance(item, Places) and not all(0 <= place.first < place.every < 2**31 for place in item):
+            raise PeerMismatchError(f"places[{i}]: expected 0 <= first < every on both sides, got {item}")
+    if found and len(found) != regions:
+        raise PeerMismatchError(f"{len(found)} entries in {what} for {regions} regions")
+    return found
+
+
 def _names(region: Region) -> tuple[str, ...]:
     return tuple(section.name for section in region.sections) or (region.name,)
 
@@ -347,7 +381,7 @@ def _split(blocks: Any, what: str) -> tuple[Any, tuple[int, ...] | None]:
     if type(blocks) is not list and type(blocks) is not tuple:
         if isinstance(blocks, Blocks):
             raise TypeError(f"{what} must be a list with one entry per group, got a single Blocks: write [Blocks(...)]")
-        blocks = readable_lists(blocks, what)
+        blocks = list(group_lists(blocks, what))
     for item in blocks:
         if type(item) is Blocks:
             lists = [item.ids if type(item) is Blocks else item for item in blocks]
@@ -368,18 +402,17 @@ def _without(item: Any, null_block: int | None) -> Any:
     return ids if null_block is None else [block for block in ids if block != null_block]
 
 
-def _check_pair_out(out: Any, *sides: Any) -> None:
+def _check_pair_out(out: Any, *lists: Any) -> None:
     if not isinstance(out, tuple) or len(out) != 2:
         raise TypeError(f"out must be a tuple of two int32 arrays (source, destination), got {brief(out)}")
-    lists = [item.ids if isinstance(item, Blocks) else item for side in sides for item in side]
     check_ids_out(out[0], out[1], *lists)
     check_ids_out(out[1], *lists)
 
 
-def _check_moves_out(out: Any, rows: int) -> None:
+def _check_moves_out(out: Any, rows: int, *inputs: Any) -> None:
     if not isinstance(out, np.ndarray) or out.dtype != np.uint64:
         raise TypeError(f"out must be a uint64 NumPy array, got {getattr(out, 'dtype', type(out).__name__)}")
-    check_out_memory(out, 2)
+    check_out_memory(out, 2, *inputs)
     if out.shape != (rows, 3):
         raise ValueError(f"out has shape {out.shape}, the moves {(rows, 3)}")
 
@@ -389,17 +422,10 @@ def as_desc_ids(ids: Any, what: str) -> NDArray[np.int32]:
 
     NIXL casts what it gets without looking (1.5.1: an int64 of 2**32 + 5 moves block 5), so nothing else leaves here.
     """
-    if type(ids) is np.ndarray and ids.dtype == np.int32 and ids.ndim == 1 and ids.flags.c_contiguous:
-        return ids
-    taken = _kernels.expand_kernel_blocks(readable_lists([ids], what)[0], 1, None, None)
-    if type(taken) is np.ndarray:
-        return taken
-    fault = Fault(*taken)
-    if fault.code == _kernels.OUT_OF_RANGE:
-        raise BlockIdError(
-            f"{what}, position {fault.position}: desc id {ids[fault.position]} is outside 0 to 2**31 - 1"
-        )
-    raise word_reading(fault, what, ids)
+    if type(ids) is np.ndarray and ids.dtype == np.int32 and ids.ndim == 1:
+        if ids.flags.c_contiguous and ids.flags.aligned:
+            return ids
+    return read_ids(ids, what, "desc id")
 
 
 def _compile(pair: DlistPair, num_src: int, num_dst: int) -> _Compiled:

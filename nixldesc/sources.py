@@ -224,4 +224,7 @@ def _word_missing(
     if len(by_rank) > 6:
         held += f" and {len(by_rank) - 6} more"
     gaps = ", ".join(f"[{start}, {stop})" for start, stop in missing)
-    return PeerMismatchError(f"{what}: axis {axis.name!r} is {_range(axis)} here, {held}; missing is {gaps}")
+    return PeerMismatchError(
+        f"{what}: axis {axis.name!r} is {_range(axis)} here, {held}; missing is {gaps}; were the source layouts made "
+        f"with their own tp_rank?"
+    )

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import oracle
 import pytest
-from hypothesis import event, given
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from nixldesc import BlockIdError, GeometryError, Layout, Region, expand_table
 from nixldesc.testing.strategies import block_tables, layouts
 
 GROUPS = 3
+# Layouts are small and many properties share them: a quarter of the profile's number is enough.
+quarter = settings(max_examples=max(25, settings().max_examples // 4))
 
 
 @st.composite
@@ -46,6 +48,7 @@ def test_tables(layout: Layout) -> None:
     event("uneven sub-blocks" if len(table) > len(layout.regions) else "one row per region")
 
 
+@quarter
 @given(layouts())
 def test_one_row_per_region_or_per_sub_block(layout: Layout) -> None:
     rows = [
@@ -55,6 +58,7 @@ def test_one_row_per_region_or_per_sub_block(layout: Layout) -> None:
     assert len(layout.table()) == sum(rows)
 
 
+@quarter
 @given(layouts())
 def test_dense_table_into_a_given_array(layout: Layout) -> None:
     out = np.full((layout.num_descs, 3), 7, np.uint64)
@@ -62,6 +66,7 @@ def test_dense_table_into_a_given_array(layout: Layout) -> None:
     assert [tuple(row) for row in out.tolist()] == [desc[:3] for desc in oracle.descs(layout)]
 
 
+@quarter
 @given(layouts_with_tables(), st.sampled_from(["region", "group"]), st.data())
 def test_desc_ids(
     drawn: tuple[Layout, tuple[list[int], ...]], order: Any, data: st.DataObject
@@ -80,6 +85,7 @@ def test_desc_ids(
     assert out.tolist() == want
 
 
+@quarter
 @given(layouts_with_tables())
 def test_both_orders_name_the_same_descriptors(
     drawn: tuple[Layout, tuple[list[int], ...]],
@@ -90,6 +96,7 @@ def test_both_orders_name_the_same_descriptors(
     assert sorted(by_region.tolist()) == sorted(by_group.tolist())
 
 
+@quarter
 @given(layouts())
 def test_locate_and_address(layout: Layout) -> None:
     for desc_id, desc in enumerate(oracle.descs(layout)):
@@ -103,6 +110,7 @@ def test_locate_and_address(layout: Layout) -> None:
             layout.address(outside)
 
 
+@quarter
 @given(layouts_with_tables())
 def test_locate_inverts_desc_ids(drawn: tuple[Layout, tuple[list[int], ...]]) -> None:
     layout, tables = drawn
@@ -117,6 +125,7 @@ def test_locate_inverts_desc_ids(drawn: tuple[Layout, tuple[list[int], ...]]) ->
     assert located == want
 
 
+@quarter
 @given(layouts_with_tables(), st.data())
 def test_a_block_beyond_the_smallest_region_is_refused(
     drawn: tuple[Layout, tuple[list[int], ...]], data: st.DataObject
@@ -131,6 +140,7 @@ def test_a_block_beyond_the_smallest_region_is_refused(
         layout.desc_ids(wrong)
 
 
+@quarter
 @given(layouts())
 def test_by_mem_type_parts_the_regions(layout: Layout) -> None:
     parts = layout.by_mem_type()
@@ -139,6 +149,7 @@ def test_by_mem_type_parts_the_regions(layout: Layout) -> None:
         assert part.regions == tuple(r for r in layout.regions if r.mem_type == mem_type)
 
 
+@quarter
 @given(layouts(), st.data())
 def test_select(layout: Layout, data: st.DataObject) -> None:
     names = data.draw(st.lists(st.sampled_from([r.name for r in layout.regions]), unique=True))
@@ -147,6 +158,7 @@ def test_select(layout: Layout, data: st.DataObject) -> None:
     assert {r.name for r in layout.select(names).regions} == set(names)
 
 
+@quarter
 @given(layouts())
 def test_memory_ranges_cover_all_blocks_and_touch_no_other_byte_between_regions(
     layout: Layout,
@@ -171,6 +183,7 @@ def test_memory_ranges_cover_all_blocks_and_touch_no_other_byte_between_regions(
         assert a_memory != b_memory or a + a_len <= b or b + b_len <= a
 
 
+@quarter
 @given(layouts())
 def test_a_layout_survives_json(layout: Layout) -> None:
     again = Layout.from_dict(json.loads(json.dumps(layout.to_dict())))
@@ -179,6 +192,7 @@ def test_a_layout_survives_json(layout: Layout) -> None:
     assert again.table().tolist() == layout.table().tolist()
 
 
+@quarter
 @given(layouts())
 def test_the_signature_is_of_the_geometry_alone(layout: Layout) -> None:
     def moved(region: Region, **changed: Any) -> Region:
