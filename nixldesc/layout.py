@@ -18,6 +18,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -37,6 +38,7 @@ from nixldesc.blocks import (
     word_reading,
 )
 from nixldesc.errors import BlockIdError, GeometryError
+from nixldesc.programs import layout_program
 from nixldesc.region import Region, prove_page, prove_region
 from nixldesc.rows import expand_table, row_starts
 from nixldesc.sections import MAX_RUNS, Shape
@@ -264,6 +266,8 @@ class Layout:
         """
         if out is not None:
             check_ids_out(out, *group_lists(block_ids, "block_ids"))
+        if order not in ("region", "group"):
+            raise ValueError(f"order must be 'region' or 'group', got {brief(order)}")
         program = self._programs.get(order)
         if program is not None:
             result = program.run(block_ids, out)
@@ -279,8 +283,6 @@ class Layout:
         raise self._word(Fault(*result), lists)
 
     def _program(self, order: Order, num_lists: int) -> _kernels.LayoutProgram:
-        if order not in ("region", "group"):
-            raise ValueError(f"order must be 'region' or 'group', got {brief(order)}")
         needed = 1 + max((max(region.groups) for region in self.regions if region.groups), default=-1)
         if num_lists < needed:
             user = next(region for region in self.regions if region.groups and max(region.groups) >= num_lists)
@@ -290,7 +292,8 @@ class Layout:
             )
         if num_lists > MAX_LISTS:
             raise BlockIdError(f"block_ids has {num_lists} lists; one list per KV cache group is expected")
-        program: _kernels.LayoutProgram = self._once((order, num_lists), lambda: _compile(self, order, num_lists))
+        make = partial(layout_program, self.regions, self._starts.tolist(), order, num_lists)
+        program: _kernels.LayoutProgram = self._once((order, num_lists), make)
         self._programs[order] = program
         return program
 
@@ -457,24 +460,3 @@ def derived_layout(regions: tuple[Region, ...], cp_rank: int, cp_size: int) -> L
 
 def _remake(regions: tuple[Region, ...], cp_rank: int, cp_size: int) -> Layout:
     return Layout(regions, cp_rank=cp_rank, cp_size=cp_size)
-
-
-def _compile(layout: Layout, order: Order, num_lists: int) -> _kernels.LayoutProgram:
-    """Lay out a request's jobs: each (region, group) pair takes one flat list, at the region's start."""
-    limits = [-1] * num_lists
-    flats: dict[tuple[int, int, int], int] = {}
-    jobs: list[tuple[int, int, int, int]] = []
-    for number, (region, start) in enumerate(zip(layout.regions, layout.starts.tolist(), strict=False)):
-        groups = range(num_lists) if region.groups is None else region.groups
-        uneven = 0 if region.evenly_spaced else region.num_blocks
-        for turn, group in enumerate(groups):
-            limits[group] = region.num_blocks if limits[group] < 0 else min(limits[group], region.num_blocks)
-            flat = flats.setdefault((group, region.sub_blocks, uneven), len(flats))
-            rank = (number, turn) if order == "region" else (group, number)
-            jobs.append((*rank, flat, start))
-    jobs.sort()
-    return _kernels.LayoutProgram(
-        np.array(limits, dtype=np.int64),
-        np.array(list(flats), dtype=np.int64).reshape(-1, 3),
-        np.array([job[2:] for job in jobs], dtype=np.int32).reshape(-1, 2),
-    )

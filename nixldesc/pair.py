@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ from nixldesc.blocks import (
 )
 from nixldesc.errors import BlockIdError, PeerMismatchError
 from nixldesc.layout import Layout
+from nixldesc.programs import Compiled, pair_program
 from nixldesc.region import Region
 
 __all__ = ["DlistPair", "Origin", "as_desc_ids"]
@@ -48,11 +49,6 @@ Origin = tuple[str, str, tuple[str, ...]]
 
 _ALL = slice(None)
 _SIDES = ("source", "destination")
-
-
-class _Compiled(NamedTuple):
-    program: _kernels.PairProgram
-    aligns: list[tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -78,7 +74,7 @@ class DlistPair:
     dst: Layout
     origin: tuple[Origin, ...]
     places: tuple[Places, ...]
-    _cache: dict[tuple[int, int], _Compiled] = field(repr=False, compare=False, hash=False)
+    _cache: dict[tuple[int, int], Compiled] = field(repr=False, compare=False, hash=False)
 
     def __init__(
         self, src: Layout, dst: Layout, *, origin: Sequence[Origin] = (), places: Sequence[Places] = ()
@@ -182,11 +178,14 @@ class DlistPair:
             raise ValueError(f"regions must be a slice of step 1, got step {step}")
         return first, max(first, last)
 
-    def _compile(self, num_src: int, num_dst: int) -> _Compiled:
+    def _compile(self, num_src: int, num_dst: int) -> Compiled:
         for what, given in (("src_blocks", num_src), ("dst_blocks", num_dst)):
             if given > MAX_LISTS:
                 raise BlockIdError(f"{what} has {given} lists; one list per KV cache group is expected")
-        return self._cache.setdefault((num_src, num_dst), _compile(self, num_src, num_dst))
+        starts = self.src.starts.tolist(), self.dst.starts.tolist()
+        regions = zip(self.src.regions, self.dst.regions, self.places, *starts, strict=False)
+        made = pair_program(regions, num_src, num_dst)
+        return self._cache.setdefault((num_src, num_dst), made)
 
     def _word(
         self, fault: Fault, lists: tuple[Any, Any], aligns: list[tuple[int, ...]], span: tuple[int, int]
@@ -426,52 +425,3 @@ def as_desc_ids(ids: Any, what: str) -> NDArray[np.int32]:
         if ids.flags.c_contiguous and ids.flags.aligned:
             return ids
     return read_ids(ids, what, "desc id")
-
-
-def _compile(pair: DlistPair, num_src: int, num_dst: int) -> _Compiled:
-    """Lay out a request: how lists meet (aligns), the kinds of regions that share a result (flats), regions (jobs)."""
-    aligns: list[tuple[int, ...]] = []
-    flats: dict[tuple[Any, ...], int] = {}
-    rows: list[tuple[int, int, int, int]] = []
-    jobs: list[tuple[int, int, int, int, int]] = []
-    regions = zip(pair.src.regions, pair.dst.regions, pair.places, strict=True)
-    starts = zip(pair.src.starts.tolist(), pair.dst.starts.tolist(), strict=True)
-    for (src, dst, place), (src_start, dst_start) in zip(regions, starts, strict=False):
-        met = tuple(
-            (*groups, src.sub_blocks, dst.sub_blocks, *place.src, *place.dst)
-            for groups in _met_groups(src, dst, num_src, num_dst)
-        )
-        uneven = [0 if region.evenly_spaced else region.num_blocks for region in (src, dst)]
-        flat = flats.setdefault((met, *uneven), len(flats))
-        if flat == len(rows):
-            rows.append((len(aligns), len(met), uneven[0], uneven[1]))
-            aligns += met
-        jobs.append((flat, src_start, dst_start, src.num_blocks, dst.num_blocks))
-    program = _kernels.PairProgram(
-        np.array(aligns, dtype=np.int64).reshape(-1, 8),
-        np.array(rows, dtype=np.int64).reshape(-1, 4),
-        np.array(jobs, dtype=np.int32).reshape(-1, 5),
-        num_src,
-        num_dst,
-    )
-    return _Compiled(program, aligns)
-
-
-def _met_groups(src: Region, dst: Region, num_src: int, num_dst: int) -> list[tuple[int, int]]:
-    """Return which lists of the two sides meet in a pair of regions: the i-th with the i-th."""
-    sides = (("src_blocks", src, num_src), ("dst_blocks", dst, num_dst))
-    taken = []
-    for what, region, given in sides:
-        groups = list(range(given)) if region.groups is None else list(region.groups)
-        if max(groups, default=-1) >= given:
-            raise BlockIdError(
-                f"{what} has {given} lists, but region {region.name!r} takes group {max(groups)}; give one list per "
-                f"group, an empty one where there is nothing"
-            )
-        taken.append(groups)
-    if len(taken[0]) != len(taken[1]):
-        raise BlockIdError(
-            f"source region {src.name!r} takes {len(taken[0])} groups and destination region {dst.name!r} "
-            f"{len(taken[1])}: they meet one to one"
-        )
-    return list(zip(*taken, strict=True))

@@ -43,6 +43,7 @@ ORDER = [
     "region",
     "_columns",
     "_wire",
+    "programs",
     "layout",
     "pair",
     "overlap",
