@@ -43,10 +43,12 @@ from nixldesc.region import Region, prove_page, prove_region
 from nixldesc.rows import expand_table, row_starts
 from nixldesc.sections import MAX_RUNS, Shape
 
-__all__ = ["MAX_DESCS", "Layout"]
+__all__ = ["MAX_CP_SIZE", "MAX_DESCS", "Layout"]
 
 #: NIXL's prepared indices are int32.
 MAX_DESCS = 2**31 - 1
+#: More context-parallel ranks than any engine has; bounds what a stranger's layout can make a plan look through.
+MAX_CP_SIZE = 2**12
 
 Order = Literal["region", "group"]
 
@@ -85,8 +87,10 @@ class Layout:
             if not isinstance(region, Region):
                 raise TypeError(f"regions[{i}] must be a Region, got {brief(region)}")
         cp_rank, cp_size = as_int(cp_rank, "cp_rank"), as_int(cp_size, "cp_size")
-        if not 0 <= cp_rank < cp_size < 2**31:
-            raise GeometryError(f"cp_rank must be in 0 to cp_size - 1, got rank {cp_rank} of {cp_size}")
+        if not 0 <= cp_rank < cp_size <= MAX_CP_SIZE:
+            raise GeometryError(
+                f"cp_rank must be in 0 to cp_size - 1 and cp_size at most {MAX_CP_SIZE}, got rank {cp_rank} of {cp_size}"
+            )
         _prove(regions)
         _fill(self, regions, cp_rank, cp_size)
 
@@ -396,7 +400,7 @@ class Layout:
             regions, cp_rank, cp_size = _wire.layout_from_dict(d)
             return cls(regions, cp_rank=cp_rank, cp_size=cp_size)
         except (TypeError, RecursionError) as error:
-            raise GeometryError(f"layout: {error}") from None
+            raise GeometryError(f"layout: {str(error).removeprefix('layout: ')}") from None
 
     def signature(self) -> str:
         """Return a hex digest of the geometry without addresses, device ids and block counts.

@@ -1,0 +1,191 @@
+"""What one TP rank of either engine is: an agent, registered memory, and what it tells the other engine."""
+
+from __future__ import annotations
+
+import base64
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nixldesc import Blocks, DlistPair, Layout, Plan, plan
+from nixldesc._cli.demo.model import Engine
+from nixldesc._cli.demo.wire import PATIENCE
+from nixldesc.adapter import PreparedPeer, prepare, register
+
+__all__ = [
+    "REPEATS",
+    "Moved",
+    "Peer",
+    "Rank",
+    "listen",
+    "meet",
+    "move",
+    "open_ranks",
+    "prepare_peer",
+    "time_plan",
+    "why_no_nixl",
+]
+
+
+def why_no_nixl() -> str:
+    """Return why nixl cannot be used here; "" where it can."""
+    os.environ.setdefault("NIXL_LOG_LEVEL", "WARN")
+    try:
+        import nixl._api  # noqa: F401
+    except Exception as error:  # a wheel for another CUDA fails with more than ImportError
+        return str(error).partition("\n")[0] or type(error).__name__
+    return ""
+
+
+def _make_agent(kind: str, name: str) -> Any:
+    """Return an agent: of real NIXL (UCX, with telemetry) or, of `kind` "loopback", the stand-in."""
+    if kind == "loopback":
+        from nixldesc.testing import LoopbackAgent
+
+        return LoopbackAgent(name)
+    os.environ.setdefault("NIXL_LOG_LEVEL", "WARN")
+    from nixl._api import nixl_agent, nixl_agent_config
+
+    return nixl_agent(name, nixl_agent_config(backends=["UCX"], capture_telemetry=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rank:
+    """A TP rank: its memory in host DRAM, and the layout that says what it means."""
+
+    tp_rank: int
+    agent: Any
+    memory: NDArray[np.uint8]
+    layout: Layout
+
+    def hello(self) -> dict[str, Any]:
+        """Return what the other engine must know: the agent's metadata and the layout, as plain data."""
+        metadata = base64.b64encode(self.agent.get_agent_metadata()).decode()
+        return {"name": self.agent.name, "metadata": metadata, "layout": self.layout.to_dict()}
+
+
+def open_ranks(kind: str, engine: Engine, untouched: int, handles: ExitStack) -> list[Rank]:
+    """Return the engine's ranks, memory filled with `untouched` and registered until `handles` close."""
+    ranks = []
+    for tp_rank in range(engine.tp_size):
+        last = engine.layout(tp_rank, 0).regions[-1]
+        size = last.base_addr + last.num_blocks * last.block_stride
+        memory = np.full(size, untouched, np.uint8)
+        layout = engine.layout(tp_rank, memory.ctypes.data)
+        agent = _make_agent(kind, f"{engine.name}-{tp_rank}")
+        handles.enter_context(register(agent, layout, [(memory.ctypes.data, size, 0, "DRAM")]))
+        ranks.append(Rank(tp_rank, agent, memory, layout))
+    return ranks
+
+
+def meet(ranks: list[Rank], hellos: list[dict[str, Any]]) -> dict[int, Layout]:
+    """Introduce the other engine's agents to ours; return its layouts by TP rank."""
+    for rank in ranks:
+        for hello in hellos:
+            rank.agent.add_remote_agent(base64.b64decode(hello["metadata"]))
+    return {tp_rank: Layout.from_dict(hello["layout"]) for tp_rank, hello in enumerate(hellos)}
+
+
+class Peer(NamedTuple):
+    """What one of our ranks has prepared with one of theirs, and what it took."""
+
+    mine: Rank
+    theirs: int
+    prepared: PreparedPeer
+    plan_seconds: float
+    prepare_seconds: float
+
+    def figures(self) -> dict[str, Any]:
+        """Return what the report shows of it."""
+        pairs = self.prepared.pairs
+        return {
+            "posts": self.prepared.operation,
+            "mine": self.mine.tp_rank,
+            "theirs": self.theirs,
+            "rows": [sum(len(pair[side].table()) for pair in pairs) for side in (0, 1)],
+            "descs": [sum(pair[side].num_descs for pair in pairs) for side in (0, 1)],
+            "plan": self.plan_seconds,
+            "prepare": self.prepare_seconds,
+        }
+
+
+def time_plan(dst: Layout, srcs: dict[int, Layout], dst_rank: int, dst_size: int) -> tuple[Plan, float]:
+    """Return a plan and the seconds it takes, the quickest of three: on a busy machine one may be interrupted."""
+    best = float("inf")
+    for _ in range(3):
+        began = time.perf_counter()
+        made = plan(dst, srcs, dst_rank=dst_rank, dst_size=dst_size)
+        best = min(best, time.perf_counter() - began)
+    return made, best
+
+
+def prepare_peer(
+    rank: Rank, theirs: int, name: str, pairs: Sequence[DlistPair], plan_seconds: float, handles: ExitStack
+) -> Peer:
+    """Prepare what a plan says of one of their ranks, whose agent is `name`; released when `handles` close."""
+    local: Literal["dst", "src"] = "dst" if rank.agent.name.startswith("decode") else "src"
+    began = time.perf_counter()
+    prepared = handles.enter_context(prepare(rank.agent, name, pairs, local=local))
+    return Peer(rank, theirs, prepared, plan_seconds, time.perf_counter() - began)
+
+
+def listen(ranks: Iterable[Rank], told: Counter[tuple[int, str]]) -> None:
+    """Count the notifications that have come, by our TP rank and text."""
+    for rank in ranks:
+        for messages in rank.agent.get_new_notifs().values():
+            told.update((rank.tp_rank, message.decode()) for message in messages)
+
+
+#: A busy machine may interrupt any one transfer; times are those of the quickest of so many.
+REPEATS = 3
+
+
+class Moved(NamedTuple):
+    """What NIXL's telemetry says of one request: wire operations and bytes; and the seconds it took."""
+
+    ops: int
+    nbytes: int
+    seconds: float
+
+
+def move(
+    peers: Sequence[Peer],
+    src_blocks: Sequence[Blocks | Sequence[int]],
+    dst_blocks: Sequence[Blocks | Sequence[int]],
+    note: str,
+    order: Literal["given", "merge"],
+) -> Moved:
+    """Move one request between all of `peers`, which are told `note` each time; return the quickest of REPEATS."""
+    moved = [_move_once(peers, src_blocks, dst_blocks, note, order) for _ in range(REPEATS)]
+    return min(moved, key=lambda one: one.seconds)
+
+
+def _move_once(
+    peers: Sequence[Peer],
+    src_blocks: Sequence[Blocks | Sequence[int]],
+    dst_blocks: Sequence[Blocks | Sequence[int]],
+    note: str,
+    order: Literal["given", "merge"],
+) -> Moved:
+    ops = nbytes = 0
+    began = time.perf_counter()
+    with ExitStack() as handles:
+        started = []
+        for peer in peers:
+            transfer = peer.prepared.start(src_blocks, dst_blocks, notify=note.encode(), order=order)
+            started.append((peer.mine.agent, handles.enter_context(transfer)))
+        for _, transfer in started:
+            if transfer.wait(PATIENCE) != "DONE":
+                raise transfer.error or TimeoutError(f"{transfer!r} after {PATIENCE:.0f} s")
+        seconds = time.perf_counter() - began
+        for agent, transfer in started:
+            for told in map(agent.get_xfer_telemetry, transfer.handles):
+                ops, nbytes = ops + told.descCount, nbytes + told.totalBytes
+    return Moved(ops, nbytes, seconds)

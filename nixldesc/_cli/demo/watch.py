@@ -1,0 +1,157 @@
+"""Starts the two engines, shows what they do, and ends them whatever happens: nothing here waits for ever."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeAlias
+
+from nixldesc._cli.demo.wire import PATIENCE, Channel, Gone
+from nixldesc._cli.screen import Screen
+
+__all__ = ["DemoError", "EngineMain", "run_engines"]
+
+#: (kind of agents, channel to the other engine, tell) -> the engine's figures.
+EngineMain: TypeAlias = Callable[[str, Channel, Callable[[str], None]], "dict[str, Any]"]
+#: An engine that says nothing for so long (a NIXL call that does not return) is ended.
+SILENCE = 2 * PATIENCE
+
+
+class DemoError(Exception):
+    """An engine that failed, crashed or fell silent."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    name: str
+    events: Connection
+    process: BaseProcess | None
+    last: str = "starting"
+    result: dict[str, Any] | None = None
+
+    def next_event(self) -> tuple[str, Any]:
+        """Return the next event; "failed" where the worker ended without a last one."""
+        try:
+            event: tuple[str, Any] = self.events.recv()
+        except EOFError:
+            return "failed", self.end_words()
+        return event
+
+    def end_words(self) -> str:
+        """Return how the worker ended."""
+        if self.process is None:
+            return "its thread ended"
+        self.process.join(5.0)
+        code = self.process.exitcode
+        if code is None:
+            return "it says no more and goes on"
+        return f"its process was ended by signal {-code}" if code < 0 else f"its process ended with exit code {code}"
+
+
+def run_engines(screen: Screen, kind: str, mains: Mapping[str, EngineMain], *, processes: bool) -> dict[str, Any]:
+    """Run both engines, in processes or in threads, and return the last one's figures; DemoError if one fails."""
+    mine = socket.socketpair()
+    workers = [
+        (_start_process if processes else _start_thread)(name, main, kind, end)
+        for (name, main), end in zip(mains.items(), mine, strict=True)
+    ]
+    try:
+        _watch(workers, screen)
+        if processes:
+            _see_off(workers)
+    finally:
+        for worker in workers:
+            if worker.process is not None and worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join(5.0)
+            worker.events.close()
+    return workers[-1].result or {}
+
+
+def _start_process(name: str, main: EngineMain, kind: str, end: socket.socket) -> _Worker:
+    events, far = Pipe(duplex=False)
+    # Spawn: a fork would copy NIXL's and UCX's threads half dead.
+    process = multiprocessing.get_context("spawn").Process(
+        target=_in_process, args=(main, kind, end, far), name=name, daemon=True
+    )
+    process.start()
+    end.close()
+    far.close()  # so that the end of the process is the end of its events
+    return _Worker(name, events, process)
+
+
+def _start_thread(name: str, main: EngineMain, kind: str, end: socket.socket) -> _Worker:
+    events, far = Pipe(duplex=False)
+    threading.Thread(target=_work, args=(main, kind, end, far), name=name, daemon=True).start()
+    return _Worker(name, events, None)
+
+
+def _in_process(main: EngineMain, kind: str, end: socket.socket, events: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who watches decides
+    _work(main, kind, end, events)
+
+
+def _work(main: EngineMain, kind: str, end: socket.socket, events: Connection) -> None:
+    """Run an engine; its last event is its result or its failure."""
+    channel = Channel(end)
+    last: tuple[str, Any]
+    try:
+        last = ("done", main(kind, channel, lambda text: events.send(("doing", text))))
+    except Gone as error:
+        last = ("gone", str(error))
+    except BaseException as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        last = ("failed", f"{type(error).__name__}: {error} (in {where.name}, line {where.lineno})")
+    with suppress(OSError):  # nobody watches any more
+        events.send(last)
+    channel.close()
+    events.close()
+
+
+def _watch(workers: list[_Worker], screen: Screen) -> None:
+    """Show events until both engines are at their end; DemoError if one failed.
+
+    Who lost its peer is believed last: the peer, or the end of its process, says why.
+    """
+    at_work = list(workers)
+    lost: list[str] = []
+    heard = time.monotonic()
+    while at_work:
+        ready = wait([worker.events for worker in at_work], timeout=1.0)
+        for worker in [worker for worker in at_work if worker.events in ready]:
+            heard = time.monotonic()
+            kind, what = worker.next_event()
+            if kind == "failed":
+                raise DemoError(f"{worker.name}: {what} (while {worker.last})")
+            if kind == "doing":
+                worker.last = what
+                screen.progress(f"{worker.name}: {what}")
+                continue
+            if kind == "done":
+                worker.result = what
+            else:
+                lost.append(f"{worker.name}: {what} (while {worker.last})")
+            at_work.remove(worker)
+        if time.monotonic() - heard > SILENCE:
+            silent = ", ".join(f"{worker.name} (while {worker.last})" for worker in at_work)
+            raise DemoError(f"nothing happens for {SILENCE:.0f} s: {silent}")
+    if lost:
+        raise DemoError("; ".join(lost))
+
+
+def _see_off(workers: list[_Worker]) -> None:
+    """A process whose work is done must also end well."""
+    for worker in workers:
+        if worker.process is not None:
+            worker.process.join(PATIENCE)
+            if worker.process.exitcode != 0:
+                raise DemoError(f"{worker.name}: its work was done, but {worker.end_words()}")

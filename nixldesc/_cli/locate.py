@@ -1,0 +1,38 @@
+"""``locate LAYOUT.json ID``: what a descriptor id stands for."""
+
+from __future__ import annotations
+
+from nixldesc import BlockIdError, Layout
+from nixldesc._cli.files import UsageError
+from nixldesc._cli.picture import Picture, draw, key_of, page_strip
+from nixldesc._cli.regions import group_words, memory_words, section_words
+from nixldesc._cli.screen import Screen, Styled, count, printable
+
+__all__ = ["locate"]
+
+
+def locate(screen: Screen, layout: Layout, desc_id: int) -> None:
+    """Write the region, block, sub-block, address and sections of one descriptor."""
+    try:
+        index, flat = layout.locate(desc_id)
+    except BlockIdError as error:
+        raise UsageError(str(error)) from None
+    region = layout.regions[index]
+    block, k = divmod(flat, region.sub_blocks)
+    addr, length, _ = layout.address(desc_id)
+    memory = memory_words(region)
+    facts = [
+        ("desc id", f"{desc_id:,} of {layout.num_descs:,} (0 to {layout.num_descs - 1:,})"),
+        ("region", f"{printable(region.name)} (regions[{index}] of {len(layout.regions)}), {memory}"),
+        ("groups", group_words(region)),
+        ("block", f"{block:,} of {region.num_blocks:,}"),
+        ("sub-block", f"{k} of {region.sub_blocks}"),
+        ("address", f"{addr:#x} to {addr + length:#x} ({addr}), {count(length, 'byte')}"),
+    ]
+    if region.sub_blocks == 1:
+        del facts[4]
+    for name, words in facts:
+        screen.line(Styled(f"{name:<9}", "bold"), "  ", words)
+    legend = tuple((key_of(i), section_words(section)) for i, section in enumerate(region.sections))
+    if legend:
+        draw(screen, Picture("", (page_strip(region, "page"),), legend))

@@ -1,0 +1,205 @@
+"""Whether a destination can be filled from some sources: what each sends, or what is missing and why.
+
+A plan is made or refused as a whole. For a human in a hurry a refused one is taken apart: each section is planned
+alone, and of one that cannot be delivered the part that can, so that exactly the rest is shown as missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from nixldesc import Axis, DlistPair, Layout, NixldescError, PeerMismatchError, Plan, Region, Section, plan
+from nixldesc.sections import BYTE, TOKEN
+
+__all__ = ["Fault", "Run", "Verdict", "judge"]
+
+
+class Run(NamedTuple):
+    """Contiguous bytes of each block that one source sends: where they lie in both pages, in bytes."""
+
+    rank: int
+    src: Region
+    dst: Region
+    src_at: int
+    dst_at: int
+    length: int
+    src_subs: tuple[int, int]  # how many of them, how far apart
+    dst_subs: tuple[int, int]
+    sections: tuple[str, ...]
+
+    @property
+    def figures(self) -> tuple[Any, ...]:
+        """The run without names: equal for layers that are alike."""
+        page = tuple(section.shape for section in self.src.sections)
+        return (self.rank, page, self.src_at, self.dst_at, self.length, self.src_subs, self.dst_subs)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A section that cannot be delivered: why, in the planner's words, and the parts of it that nobody sends.
+
+    `holders`: the (rank, region) of sources that have a section of the name, whatever is wrong with it.
+    """
+
+    region: Region
+    section: Section
+    words: str
+    missing: tuple[Section, ...]
+    holders: tuple[tuple[int, Region], ...]
+    key: Any = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`made` is None where there is no plan; then `words` say why, and `faults` for which sections, where they do."""
+
+    made: Plan | None
+    words: str
+    runs: tuple[Run, ...]
+    faults: tuple[Fault, ...]
+
+
+def judge(dst: Layout, srcs: Mapping[int, Layout], **options: Any) -> Verdict:
+    """Plan `dst` from `srcs` (with the options of ``plan``), or find out what is wrong."""
+    try:
+        made = plan(dst, srcs, **options)
+    except NixldescError as error:
+        return _refused(dst, srcs, str(error), options)
+    return Verdict(made, "", _runs(made, dst, srcs), ())
+
+
+def _runs(made: Plan, dst: Layout, srcs: Mapping[int, Layout]) -> tuple[Run, ...]:
+    mine = {region.name: region for region in dst.regions}
+    found: list[Run] = []
+    for rank, pairs in made.items():
+        theirs = {region.name: region for region in srcs[rank].regions}
+        for pair in pairs:
+            found += _pair_runs(rank, pair, theirs, mine)
+    return tuple(found)
+
+
+def _pair_runs(rank: int, pair: DlistPair, theirs: Mapping[str, Region], mine: Mapping[str, Region]) -> Iterable[Run]:
+    for src, dst, (src_name, dst_name, sections) in zip(pair.src.regions, pair.dst.regions, pair.origin, strict=True):
+        src_page, dst_page = theirs[src_name], mine[dst_name]
+        places = src.base_addr - src_page.base_addr, dst.base_addr - dst_page.base_addr
+        subs = (src.sub_blocks, src.sub_stride), (dst.sub_blocks, dst.sub_stride)
+        yield Run(rank, src_page, dst_page, *places, src.block_len, *subs, sections)
+
+
+def _refused(dst: Layout, srcs: Mapping[int, Layout], words: str, options: Mapping[str, Any]) -> Verdict:
+    runs: list[Run] = []
+    faults: list[Fault] = []
+    for region in dst.regions:
+        for section in region.sections:
+            alone = _alone(dst, region, section)
+            try:
+                runs += _runs(plan(alone, srcs, **options), dst, srcs)
+            except PeerMismatchError as error:
+                if repr(section.name) not in str(error):
+                    return Verdict(None, words, (), ())  # of a layout as a whole
+                fault = _fault(region, section, str(error), srcs)
+                faults.append(fault)
+                runs += _partly(dst, fault, srcs, options)
+            except NixldescError:
+                continue  # too many ids, which `words` say
+    return Verdict(None, words, tuple(runs), tuple(faults))
+
+
+def _alone(dst: Layout, region: Region, section: Section) -> Layout:
+    where: dict[str, Any] = {key: getattr(region, key) for key in ("block_stride", "groups", "mem_type", "device_id")}
+    only = Region(region.name, region.base_addr, region.block_len, region.num_blocks, sections=[section], **where)
+    return Layout([only], cp_rank=dst.cp_rank, cp_size=dst.cp_size)
+
+
+def _fault(region: Region, section: Section, words: str, srcs: Mapping[int, Layout]) -> Fault:
+    held = [
+        (rank, page, theirs)
+        for rank, layout in srcs.items()
+        for page in layout.regions
+        for theirs in page.sections
+        if theirs.name == section.name
+    ]
+    missing = _missing(section, [theirs for _, _, theirs in held])
+    key = _figures(section), tuple((rank, _figures(theirs)) for rank, _, theirs in held)
+    return Fault(region, section, words, missing, tuple((rank, page) for rank, page, _ in held), key)
+
+
+def _figures(section: Section) -> tuple[Any, ...]:
+    return section.axes, section.itemsize, section.dtype, section.cp
+
+
+def _missing(section: Section, holders: Sequence[Section]) -> tuple[Section, ...]:
+    """The parts of `section` that no holder has; all of it, unless one single axis is what they hold in parts."""
+    splits = [_differing(section, holder) for holder in holders if _same_format(section, holder)]
+    names = {axes[0].name for axes in splits if len(axes) == 1}
+    if len(names) != 1:
+        return (section,)
+    (name,) = names
+    left = [next((axis.start, axis.stop) for axis in section.axes if axis.name == name)]
+    for axes in splits:
+        if len(axes) == 1:
+            left = [piece for low, high in left for piece in _without(low, high, axes[0].start, axes[0].stop)]
+    return tuple(_part(section, name, low, high) for low, high in left) or (section,)
+
+
+def _same_format(section: Section, holder: Section) -> bool:
+    ours, theirs = ({axis.name: axis for axis in s.axes} for s in (section, holder))
+    same_items = (section.itemsize, section.dtype, ours.get(BYTE)) == (holder.itemsize, holder.dtype, theirs.get(BYTE))
+    return same_items and set(ours) == set(theirs)
+
+
+def _differing(section: Section, holder: Section) -> list[Axis]:
+    """The holder's axes of another range than the section's."""
+    ours = {axis.name: axis for axis in section.axes}
+    return [axis for axis in holder.axes if axis.name != TOKEN and axis != ours[axis.name]]
+
+
+def _without(low: int, high: int, start: int, stop: int) -> list[tuple[int, int]]:
+    """The range [low, high) without [start, stop)."""
+    pieces = [(low, min(high, start)), (max(low, stop), high)]
+    return [piece for piece in pieces if piece[0] < piece[1]]
+
+
+def _part(section: Section, name: str, start: int, stop: int) -> Section:
+    """The section's bytes between two indices of one axis."""
+    at = section.offset
+    axes = []
+    for axis, stride in zip(section.axes, section.strides, strict=True):
+        if axis.name == name:
+            at += (start - axis.start) * stride
+            axis = Axis(name, start, stop)
+        axes.append(axis)
+    return Section(
+        section.name,
+        axes,
+        section.itemsize,
+        offset=at,
+        strides=section.strides,
+        dtype=section.dtype,
+        cp=section.cp,
+    )
+
+
+def _partly(dst: Layout, fault: Fault, srcs: Mapping[int, Layout], options: Mapping[str, Any]) -> list[Run]:
+    """The runs of what can be delivered of a section that cannot be as a whole."""
+    kept = [fault.section]
+    for gone in fault.missing:
+        cut = next((b for a, b in zip(fault.section.axes, gone.axes, strict=True) if a != b), None)
+        if cut is None:
+            return []
+        kept = [piece for part in kept for piece in _around(part, cut)]
+    runs: list[Run] = []
+    for part in kept:
+        alone = _alone(dst, fault.region, part)
+        try:
+            runs += _runs(plan(alone, srcs, **options), dst, srcs)
+        except NixldescError:
+            return []
+    return runs
+
+
+def _around(section: Section, cut: Axis) -> list[Section]:
+    axis = next(axis for axis in section.axes if axis.name == cut.name)
+    return [_part(section, cut.name, *piece) for piece in _without(axis.start, axis.stop, cut.start, cut.stop)]
