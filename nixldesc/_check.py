@@ -78,8 +78,14 @@ def as_names(value: Any, what: str) -> tuple[str, ...]:
     return tuple(as_name(item, f"{what}[{i}]") for i, item in enumerate(value))
 
 
+_INT32 = np.dtype(np.int32)
+
+
 def check_ids_out(out: Any, *inputs: Any) -> None:
     """Refuse an `out` that is no writable, contiguous int32 vector of its own memory; its size is checked later."""
+    if type(out) is np.ndarray and out.dtype is _INT32 and out.ndim == 1 and out.flags.carray:
+        _check_shared(out, inputs)
+        return
     if not isinstance(out, np.ndarray) or out.dtype != np.int32 or not out.dtype.isnative:
         got = f"dtype {out.dtype}" if isinstance(out, np.ndarray) else type(out).__name__
         raise TypeError(f"out must be an int32 NumPy array, got {got}")
@@ -94,6 +100,10 @@ def check_out_memory(out: NDArray[Any], ndim: int, *inputs: Any) -> None:
         raise ValueError(f"out must be C-contiguous and aligned, got strides {out.strides} for shape {out.shape}")
     if not out.flags.writeable:
         raise ValueError("out must be writable, got a read-only array")
+    _check_shared(out, inputs)
+
+
+def _check_shared(out: NDArray[Any], inputs: tuple[Any, ...]) -> None:
     for item in inputs:
         if isinstance(item, np.ndarray) and np.may_share_memory(out, item):
             raise ValueError("out shares memory with an input")

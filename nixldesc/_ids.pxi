@@ -2,17 +2,28 @@
 # Included by _kernels.pyx.
 
 
+cdef int32_t[::1] _stretches(const int32_t[:, ::1] jobs):
+    """Return for each job where the jobs in a row end that are like it in all but their starts (layers of one kind)."""
+    cdef Py_ssize_t job, column
+    cdef bint alike
+    cdef int32_t[::1] ends = _empty(jobs.shape[0], _INT32)
+    for job in range(jobs.shape[0] - 1, -1, -1):
+        alike = job + 1 < jobs.shape[0] and jobs[job, 0] == jobs[job + 1, 0]
+        for column in range(3, jobs.shape[1] if alike else 0):
+            alike = alike and jobs[job, column] == jobs[job + 1, column]
+        ends[job] = ends[job + 1] if alike else <int32_t>(job + 1)
+    return ends
+
+
 cdef void _spread_jobs(
-    const int32_t[:, ::1] jobs, Py_ssize_t column, Py_ssize_t first, Py_ssize_t last, Flat* flats, bint dst,
-    int32_t* out,
+    const int32_t[:, ::1] jobs, const int32_t[::1] ends, Py_ssize_t column, Py_ssize_t first, Py_ssize_t last,
+    Flat* flats, bint dst, int32_t* out,
 ) noexcept nogil:
-    """Add each job's start to its flat; jobs in a row that share a flat (layers of one kind) go in one call."""
+    """Add each job's start to its flat, a stretch of jobs in one call."""
     cdef Py_ssize_t job = first, end
     cdef Flat* flat
     while job < last:
-        end = job + 1
-        while end < last and jobs[end, 0] == jobs[job, 0]:
-            end += 1
+        end = min(ends[job], last)
         flat = &flats[jobs[job, 0]]
         nixldesc_spread(
             flat.dst if dst else flat.src, flat.n, &jobs[job, column], jobs.shape[1], end - job, out
@@ -21,10 +32,14 @@ cdef void _spread_jobs(
         job = end
 
 
-cdef Py_ssize_t _total(const int32_t[:, ::1] jobs, Py_ssize_t first, Py_ssize_t last, Flat* flats) noexcept nogil:
-    cdef Py_ssize_t job, total = 0
-    for job in range(first, last):
-        total += flats[jobs[job, 0]].n
+cdef Py_ssize_t _total(
+    const int32_t[:, ::1] jobs, const int32_t[::1] ends, Py_ssize_t first, Py_ssize_t last, Flat* flats
+) noexcept nogil:
+    cdef Py_ssize_t job = first, end, total = 0
+    while job < last:
+        end = min(ends[job], last)
+        total += flats[jobs[job, 0]].n * (end - job)
+        job = end
     return total
 
 
@@ -42,15 +57,15 @@ cdef Py_ssize_t _claim(object out, Py_ssize_t total, Py_buffer* view) except -1:
 
 
 cdef void _write(
-    const int32_t[:, ::1] jobs, Py_ssize_t column, Py_ssize_t first, Py_ssize_t last, Flat* flats, bint dst,
-    Py_ssize_t total, Py_buffer* view,
+    const int32_t[:, ::1] jobs, const int32_t[::1] ends, Py_ssize_t column, Py_ssize_t first, Py_ssize_t last,
+    Flat* flats, bint dst, Py_ssize_t total, Py_buffer* view,
 ) noexcept:
     """Write one side's ids to the buffer that was claimed for `total` of them, and close it."""
     if total > _LONG:
         with nogil:
-            _spread_jobs(jobs, column, first, last, flats, dst, <int32_t*>view.buf)
+            _spread_jobs(jobs, ends, column, first, last, flats, dst, <int32_t*>view.buf)
     elif total:
-        _spread_jobs(jobs, column, first, last, flats, dst, <int32_t*>view.buf)
+        _spread_jobs(jobs, ends, column, first, last, flats, dst, <int32_t*>view.buf)
     PyBuffer_Release(view)
 
 
@@ -75,6 +90,7 @@ cdef class LayoutProgram:
     cdef const int64_t[::1] limits
     cdef const int64_t[:, ::1] flats
     cdef const int32_t[:, ::1] jobs
+    cdef const int32_t[::1] ends
 
     def __init__(
         self,
@@ -83,6 +99,7 @@ cdef class LayoutProgram:
         const int32_t[:, ::1] jobs not None,
     ):
         self.limits, self.flats, self.jobs = limits, flats, jobs
+        self.ends = _stretches(jobs)
 
     def run(self, object block_ids, object out):
         """Return the ids, or a fault tuple. `block_ids` is a list or tuple of ``len(limits)`` lists, else UNREAD."""
@@ -103,14 +120,14 @@ cdef class LayoutProgram:
                 self._flatten(&scratch, &fault)
             if fault.code != _OK:
                 return _report(&fault)
-            total = _total(self.jobs, 0, self.jobs.shape[0], scratch.flats)
+            total = _total(self.jobs, self.ends, 0, self.jobs.shape[0], scratch.flats)
             if out is None:
                 out = _empty(total, _INT32)
             held = _claim(out, total, &view)
             if held != total:
                 fault.code, fault.position, fault.extra = _OUT_SIZE, held, total
                 return _report(&fault)
-            _write(self.jobs, 1, 0, self.jobs.shape[0], scratch.flats, False, total, &view)
+            _write(self.jobs, self.ends, 1, 0, self.jobs.shape[0], scratch.flats, False, total, &view)
             return out
         finally:
             _close(&scratch)

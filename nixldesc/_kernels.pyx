@@ -37,6 +37,7 @@ from numpy import empty as _empty
 from numpy import ndarray as _ndarray
 
 cdef extern from "Python.h":
+    PyObject** PySequence_Fast_ITEMS(object items)
     long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
 
 cdef extern from *:
@@ -64,9 +65,14 @@ cdef extern from *:
         const int32_t *restrict flat, Py_ssize_t n, const int32_t *restrict starts, Py_ssize_t step, Py_ssize_t count,
         int32_t *restrict out
     ) {
-        for (Py_ssize_t job = 0; job < count; job++, out += n) {
-            const int32_t start = starts[job * step];
-            for (Py_ssize_t i = 0; i < n; i++) out[i] = start + flat[i];
+        /* Region by region for as many ids as stay in the innermost cache beside the writes. */
+        for (Py_ssize_t from = 0; from < n; from += 2048) {
+            const Py_ssize_t part = n - from < 2048 ? n - from : 2048;
+            for (Py_ssize_t job = 0; job < count; job++) {
+                const int32_t start = starts[job * step];
+                int32_t *restrict to = out + job * n + from;
+                for (Py_ssize_t i = 0; i < part; i++) to[i] = start + flat[from + i];
+            }
         }
     }
     """

@@ -125,7 +125,7 @@ class PeerLists:
                 try:
                     return agent.prep_xfer_dlist(owner, layout.table(), mem_type)
                 except TypeError as e:
-                    unknown = e
+                    unknown = e.with_traceback(None)
             self._check_dense_limit(what, layout)
             handle = agent.prep_xfer_dlist(owner, layout.dense_table(), mem_type)
         except TransferError as e:

@@ -51,6 +51,19 @@ cdef Py_ssize_t _meet(const Align* rule, const Ids* src, const Ids* dst, Met* ou
     return n
 
 
+cdef bint _one_to_one(
+    const Align* rule, const Ids* src, const Ids* dst, Py_ssize_t* i, Py_ssize_t* j, Py_ssize_t* n
+) noexcept nogil:
+    """Where both lists step alike by whole blocks, the positions they share are one stretch of each."""
+    cdef int64_t ahead
+    if rule.src_sub != 1 or rule.dst_sub != 1 or rule.src_every != rule.dst_every or rule.src_first != rule.dst_first:
+        return False
+    ahead = dst.skip - src.skip
+    i[0], j[0] = max(ahead, 0), max(-ahead, 0)
+    n[0] = max(min(src.n - i[0], dst.n - j[0]), 0)
+    return True
+
+
 cdef Py_ssize_t _drop_null(Met* met, Py_ssize_t n, Ids* src, Ids* dst, Fault* fault) noexcept nogil:
     """Keep the pairs without a null block; an id out of range opposite a null is spared, any other is a fault."""
     cdef Py_ssize_t i, kept = 0
@@ -164,6 +177,7 @@ cdef class PairProgram:
     cdef const int64_t[:, ::1] aligns
     cdef const int64_t[:, ::1] flats
     cdef const int32_t[:, ::1] jobs
+    cdef const int32_t[::1] ends
     cdef Py_ssize_t src_groups, dst_groups
     cdef int64_t reach   # entries, given or skipped, whose positions 64 bits can count
 
@@ -176,6 +190,7 @@ cdef class PairProgram:
         Py_ssize_t dst_groups,
     ):
         self.aligns, self.flats, self.jobs = aligns, flats, jobs
+        self.ends = _stretches(jobs)
         self.src_groups, self.dst_groups = src_groups, dst_groups
         cdef Py_ssize_t a
         cdef int64_t bound
@@ -224,7 +239,7 @@ cdef class PairProgram:
                 self._align(&scratch, first, last, merge, rule.has_null, &fault)
             if fault.code != _OK:
                 return _report(&fault)
-            total = _total(self.jobs, first, last, scratch.flats)
+            total = _total(self.jobs, self.ends, first, last, scratch.flats)
             if src_out is None and total > _LARGE:
                 # Two large arrays made and freed each time would each be mapped anew, page by page; one is not.
                 src_out, dst_out = _empty((2, total), _INT32)
@@ -232,8 +247,8 @@ cdef class PairProgram:
                 src_out, dst_out = _empty(total, _INT32), _empty(total, _INT32)
             if not self._claim_both(src_out, dst_out, total, &src_view, &dst_view, &fault):
                 return _report(&fault)
-            _write(self.jobs, 1, first, last, scratch.flats, False, total, &src_view)
-            _write(self.jobs, 2, first, last, scratch.flats, True, total, &dst_view)
+            _write(self.jobs, self.ends, 1, first, last, scratch.flats, False, total, &src_view)
+            _write(self.jobs, self.ends, 2, first, last, scratch.flats, True, total, &dst_view)
             return src_out, dst_out
         finally:
             _close(&scratch)
@@ -283,22 +298,24 @@ cdef class PairProgram:
 
     cdef void _limit(self, Ids* ids, int side, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
         """Bound each list that regions `first` to `last` take by the smallest of them; 0 stays for lists unused."""
-        cdef Py_ssize_t job, a, flat
+        cdef Py_ssize_t job = first, a, flat
         cdef int64_t capacity
         cdef Ids* taken
-        for job in range(first, last):
+        while job < last:
             flat, capacity = self.jobs[job, 0], self.jobs[job, 3 + side]
             for a in range(self.flats[flat, 0], self.flats[flat, 0] + self.flats[flat, 1]):
                 taken = &ids[self.aligns[a, side]]
                 if taken.limit == 0 or capacity < taken.limit:
                     taken.limit = capacity
+            job = self.ends[job]
 
     cdef int _align(
         self, Scratch* scratch, Py_ssize_t first, Py_ssize_t last, bint merge, bint has_null, Fault* fault
     ) except -1:
-        cdef Py_ssize_t job, flat, pairs
-        for job in range(first, last):
+        cdef Py_ssize_t job = first, flat, pairs
+        while job < last:
             flat = self.jobs[job, 0]
+            job = self.ends[job]
             if scratch.flats[flat].src != NULL:
                 continue
             pairs = self._bound(scratch.ids, self.flats[flat, 0], self.flats[flat, 0] + self.flats[flat, 1], fault)
@@ -337,7 +354,7 @@ cdef class PairProgram:
         self, Scratch* scratch, Py_ssize_t number, Py_ssize_t bound, bint merge, bint has_null, Fault* fault
     ) noexcept nogil:
         """Meet, drop nulls, flatten and sort the pairs of one kind of region."""
-        cdef Py_ssize_t a, i, n
+        cdef Py_ssize_t a, i, n = 0, at_src = 0, at_dst = 0
         cdef const Align* rule
         cdef Ids *src
         cdef Ids *dst
@@ -353,6 +370,12 @@ cdef class PairProgram:
             for a in range(self.flats[number, 0], self.flats[number, 0] + self.flats[number, 1]):
                 rule = <const Align*>&self.aligns[a, 0]
                 src, dst = &scratch.ids[rule.src_group], &scratch.ids[self.src_groups + rule.dst_group]
+                if not has_null and _one_to_one(rule, src, dst, &at_src, &at_dst, &n):
+                    if n:
+                        memcpy(flat.src + flat.n, src.at + at_src, n * sizeof(int32_t))
+                        memcpy(flat.dst + flat.n, dst.at + at_dst, n * sizeof(int32_t))
+                    flat.n += n
+                    continue
                 n = _meet(rule, src, dst, met)
                 if has_null:
                     n = _drop_null(met, n, src, dst, fault)

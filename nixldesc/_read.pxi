@@ -32,11 +32,32 @@ cdef inline void _keep(Ids* ids, Py_ssize_t i, int64_t value, Reading* rule) noe
         ids.bad = i
 
 
+cdef Py_ssize_t _read_small(PyObject** items, Py_ssize_t n, int32_t* at, uint32_t limit, bint* odd) noexcept nogil:
+    """Read the small ints that `items` begin with; say how many, and whether one is out of range."""
+    cdef Py_ssize_t i
+    cdef int64_t value = 0
+    cdef bint beyond = False
+    for i in range(n):
+        if not nixldesc_small_int(items[i], &value):
+            n = i
+            break
+        at[i] = <int32_t>value
+        beyond |= <uint32_t>value >= limit
+    odd[0] = beyond
+    return n
+
+
 cdef int _read_list(list items, Ids* ids, Reading* rule, Fault* fault) except -1:
     # An element's __index__ may run any code, also code that shortens this list: its size is asked anew each time.
-    cdef Py_ssize_t i = 0
+    cdef Py_ssize_t i = 0, read
     cdef int64_t value = 0
+    cdef bint odd = False
     with cython.critical_section(items):
+        i = min(ids.n, PyList_GET_SIZE(items))
+        i = _read_small(PySequence_Fast_ITEMS(items), i, ids.at, <uint32_t>rule.limit, &odd)
+        if odd or rule.has_null:
+            for read in range(i):
+                _keep(ids, read, ids.at[read], rule)
         while i < ids.n and i < PyList_GET_SIZE(items):
             if not nixldesc_small_int(<PyObject*>PyList_GET_ITEM(items, i), &value):
                 if not _value(<object>PyList_GET_ITEM(items, i), &value):

@@ -90,7 +90,7 @@ def _deregister(agent: Agent, handles: list[Any], refused: list[Exception]) -> N
         try:
             agent.deregister_memory(handles[-1])
         except Exception as e:
-            refused.append(e)
+            refused.append(e.with_traceback(None))
             kept.append(handles[-1])
         handles.pop()
     handles.extend(reversed(kept))

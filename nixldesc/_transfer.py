@@ -76,13 +76,14 @@ def failure(peer_name: str, what: str, step: str, why: BaseException | str) -> T
     """Return the TransferError of a step that NIXL refused; its cause is NIXL's exception.
 
     NIXL raises classes of its own whose text is the status word; whatever else comes keeps its class in the message.
+    The cause loses its traceback, which would hold this library's frames, and so handles and lists, in a cycle.
     """
     words = str(why).partition("\n")[0][:200]
     if isinstance(why, BaseException) and not words.startswith("NIXL_"):
         words = f"{type(why).__name__}: {words}" if words else type(why).__name__
     error = TransferError(f"peer {peer_name!r}, {what}: {step} failed with {words}")
     if isinstance(why, BaseException):
-        error.__cause__ = why
+        error.__cause__ = why.with_traceback(None)
     return error
 
 
@@ -130,31 +131,32 @@ class Flight:
     def __repr__(self) -> str:
         return f"{self._operation} {self._words()}".rstrip() + f" with peer {self._peer_name!r}, {self.state}"
 
-    def launch(self, legs: Sequence[Leg], notify: bytes) -> None:
+    def launch(self, legs: Sequence[Leg], notify: bytes, admit: Callable[[Flight], None]) -> None:
         """Make every handle, then post every handle; TransferError when one cannot be made.
 
         A handle that cannot be posted is no exception: others may be on their way, so that is for poll() to tell.
+        `admit` is told first, under the lock: nobody who learns of the flight can look at it half made.
         """
         # Where one handle is all there is, NIXL sends the message with it, in the order that its backend guarantees;
         # several handles have no common end but the one that is seen here.
         carried = len(legs) == 1 and legs[0].route.carries
         with self._lock:
-            self._notify = b"" if carried else notify
-            self._make(legs, notify if carried else b"")
-            self._post()
+            try:
+                admit(self)
+                self._make(legs, notify if carried else b"")
+                self._notify = b"" if carried else notify
+                self._post()
+            except BaseException as e:
+                self._fail("", "start", type(e).__name__)  # for nobody to read, but now it cannot end well
+                raise
 
     def _make(self, legs: Sequence[Leg], message: bytes) -> None:
         make, operation = self._agent.make_prepped_xfer, self._operation
         for route, local_list, local_ids, remote_list, remote_ids in legs:
             try:
                 handle = make(operation, local_list, local_ids, remote_list, remote_ids, message)
-            except BaseException as e:
-                self._fail(route.words, "make", e)
-                self._drop_handles()
-                self.state = "ERR"
-                if self.error is not None and isinstance(e, Exception):
-                    raise self.error from e
-                raise
+            except Exception as e:
+                raise failure(self._peer_name, f"{operation} {route.words}", "make", e) from e
             self._handles.append((handle, route.words))
 
     def _post(self) -> None:
@@ -162,9 +164,8 @@ class Flight:
             try:
                 if self._in_flight(item, "post", self._agent.transfer):
                     self._waiting.append(item)
-            except BaseException as e:  # interrupted: nobody knows what NIXL has begun
+            except BaseException:  # interrupted: nobody knows what NIXL has begun
                 self._waiting.append(item)
-                self._fail(item[1], "post", e)
                 raise
             if self.error is not None:
                 break  # the rest stays unposted
@@ -175,14 +176,14 @@ class Flight:
         """Ask NIXL about one handle; note its failure."""
         handle, words = item
         try:
-            status: Any = ask(handle)
+            status = ask(handle)
         except Exception as e:
-            status = e
-        if status == "DONE":
+            self._fail(words, step, e)
             return False
         if status == "PROC":
             return True
-        self._fail(words, step, status)
+        if status != "DONE":
+            self._fail(words, step, status)
         return False
 
     def _fail(self, words: str, step: str, why: BaseException | str) -> None:
@@ -195,8 +196,10 @@ class Flight:
         if self._notify and self.error is None:
             try:
                 self._agent.send_notif(self._peer_name, self._notify)
-            except Exception as e:
-                self._fail(self._words(), "notify", e)
+            except BaseException as e:
+                self._fail(self._words(), "notify", e if isinstance(e, Exception) else type(e).__name__)
+                if not isinstance(e, Exception):  # interrupted: it may have been sent, so it is not sent again
+                    raise
         if self.error is None:
             self.state = "DONE"
         else:
@@ -327,7 +330,10 @@ class Transfer:
             raise TransferError(f"{self!r} is still in flight; wait() for its end before release()")
         refused = self._flight.release()
         if refused is not None:
-            raise refused
+            try:
+                raise refused
+            finally:
+                del refused  # a frame that holds its own exception is a cycle
         self._retire = None
         retire(self._flight, True)
 

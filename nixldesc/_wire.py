@@ -13,7 +13,7 @@ checked here, geometry where a Layout is made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nixldesc._check import as_int, as_name, brief, few
@@ -120,10 +120,10 @@ def _size(value: Any, what: str) -> int:
     return number
 
 
-def _list(value: Any, what: str) -> list[Any]:
+def _list(value: Any, what: str) -> Sequence[Any]:
     if not isinstance(value, (list, tuple)):
         raise GeometryError(f"{what} must be a list, got {brief(value)}")
-    return list(value)
+    return value
 
 
 def _keys(d: Any, known: tuple[str, ...], needed: tuple[str, ...], what: str) -> None:

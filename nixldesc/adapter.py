@@ -179,16 +179,18 @@ class PreparedPeer:
         if self._abandoned:
             self._reap()
         flight = Flight(self._agent, self.name, self.operation)
-        with self._lock:
-            if self._closed:
-                raise TransferError(f"peer {self.name!r} was released; nothing can be started any more")
-            self._flights[flight] = None
         try:
-            flight.launch(legs, notify)
+            flight.launch(legs, notify, self._admit)
         except BaseException:
             self._retire(flight, flight.try_release())
             raise
         return Transfer(flight, self._retire)
+
+    def _admit(self, flight: Flight) -> None:
+        with self._lock:
+            if self._closed:
+                raise TransferError(f"peer {self.name!r} was released; nothing can be started any more")
+            self._flights[flight] = None
 
     def _retire(self, flight: Flight, released: bool) -> None:
         """A transfer has been released, or dropped while that was not possible yet."""
@@ -219,16 +221,22 @@ class PreparedPeer:
             self._closed = False
             count = sum(not flight.settled() for flight in tuple(self._flights))
             raise TransferError(f"peer {self.name!r}: {count} transfers are still in flight; wait() for them first")
+        refused = self._release_all()
+        if refused is not None:
+            try:
+                raise refused
+            finally:
+                del refused  # a frame that holds its own exception is a cycle
+        self._finalizer.detach()
+
+    def _release_all(self) -> TransferError | None:
         refused: TransferError | None = None
         for flight in reversed(tuple(self._flights)):
             problem = flight.release()
             refused = refused or problem
             if problem is None:
                 self._flights.pop(flight, None)
-        refused = refused or self._lists.release()
-        if refused is not None:
-            raise refused
-        self._finalizer.detach()
+        return refused or self._lists.release()
 
     def _settled(self) -> bool:
         return not sum(not flight.settled() for flight in tuple(self._flights))  # asks them all: that moves them on

@@ -154,7 +154,7 @@ def _read_range(ids: range, what: str) -> BlockIds:
     if not ids:
         return ()
     if not (-(2**31) <= min(ids[0], ids[-1]) and max(ids[0], ids[-1]) < 2**31):
-        raise BlockIdError(f"{what}: {ids!r} leaves the range of block ids, which are below 2**31")
+        raise BlockIdError(f"{what}: {brief(ids)} leaves the range of block ids, which are below 2**31")
     return np.arange(ids.start, ids.stop, ids.step, dtype=np.int64)
 
 
@@ -163,14 +163,16 @@ def _read_array(ids: NDArray[Any], what: str) -> BlockIds:
         raise TypeError(f"{what} must hold integers, got an array of dtype {ids.dtype}")
     if ids.ndim != 1:
         raise TypeError(f"{what} must be one-dimensional, got an array of shape {ids.shape}")
-    if ids.dtype.kind == "u" and ids.dtype.itemsize == 8:
-        ids = np.minimum(ids, np.uint64(2**63 - 1))
+    if ids.dtype.kind == "u" and ids.dtype.itemsize == 8 and ids.max(initial=0) >= 2**63:
+        return [int(block) for block in ids]  # to be refused by its own value
     # A fresh array, always: native, aligned, contiguous.
     return np.array(ids, dtype=np.int64, order="C", subok=False)
 
 
 def group_lists(lists: Any, what: str) -> Sequence[Any]:
     """Return a request's lists, one per KV cache group, as they are; a list, tuple or array of rows holds them."""
+    if type(lists) is list or type(lists) is tuple:
+        return lists
     if isinstance(lists, np.ndarray) and lists.ndim == 2:
         return list(lists)
     if isinstance(lists, (str, bytes, bytearray, range)) or not isinstance(lists, Sequence):
@@ -247,8 +249,8 @@ def _item(ids: Any, position: int) -> str:
 def out_of_range(where: str, ids: Any, position: int, name: str, num_blocks: int) -> BlockIdError:
     """Return the error for a block id that region `name` of `num_blocks` blocks does not have."""
     return BlockIdError(
-        f"{where}, position {position}: block id {shown(ids, position)} is out of range, region {name!r} has {num_blocks} blocks "
-        f"(0 to {num_blocks - 1})"
+        f"{where}, position {position}: block id {shown(ids, position)} is out of range, region {name!r} has "
+        f"{num_blocks} blocks (0 to {num_blocks - 1})"
     )
 
 

@@ -53,7 +53,7 @@ class PeerMismatchError(NixldescError, ValueError):
     Traceback (most recent call last):
         ...
     nixldesc.errors.PeerMismatchError: section 'k' (region 'k'): no source holds a section of that name; sources hold \
-'v'
+'v'; allow_missing names the sections that may have no source
     """
 
 

@@ -7,7 +7,7 @@ types, in the order of the destination's regions and of the runs inside their bl
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from nixldesc.blocks import Places
 from nixldesc.delivery import Delivery
@@ -21,11 +21,8 @@ from nixldesc.sources import Meeting, Take
 __all__ = ["pairs_of"]
 
 
-class _Lane(NamedTuple):
-    src: Region
-    dst: Region
-    origin: Origin
-    places: Places
+#: One run between a source and a destination region: (src, dst, origin, places). Thousands a plan: a plain tuple.
+_Lane: TypeAlias = tuple[Region, Region, Origin, Places]
 
 
 def pairs_of(
@@ -43,7 +40,7 @@ def pairs_of(
                 kinds.setdefault(takes[0].holder.region.mem_type, []).extend(_lanes(region, meeting, takes, memo))
             for src_mem, found in kinds.items():
                 if len(parts) > 1:
-                    found.sort(key=lambda lane: lane.dst.base_addr)
+                    found.sort(key=lambda lane: lane[1].base_addr)
                 lanes.setdefault((rank, src_mem, region.mem_type), []).extend(found)
     pairs: dict[int, tuple[DlistPair, ...]] = {}
     for key in sorted(lanes, key=lambda key: key[0]):
@@ -73,13 +70,13 @@ def _by_region(deliveries: Iterable[Delivery]) -> Iterator[tuple[Region, _Parts]
 
 def _lanes(dst: Region, meeting: Meeting, takes: list[Take], memo: dict[Any, list[Run]]) -> list[_Lane]:
     src = takes[0].holder.region
-    key = tuple(take.kind for take in takes)
+    key = tuple([take.kind for take in takes])
     runs = memo.get(key)
     if runs is None:
         runs = memo[key] = page_runs([Piece(take.holder.section, take.section, take.split) for take in takes])
     (src_cut, dst_cut), places = meeting
     return [
-        _Lane(
+        (
             derive(src, run.src, run.length, src_cut, run.src_sub_stride),
             derive(dst, run.dst, run.length, dst_cut, run.dst_sub_stride),
             (src.name, dst.name, tuple([takes[i].section.name for i in run.pieces])),
@@ -151,11 +148,11 @@ def _within_limits(src: Layout, dst: Layout, lanes: list[_Lane]) -> list[DlistPa
     chunks: list[list[_Lane]] = [[]]
     src_descs = dst_descs = 0
     for lane in lanes:
-        src_more, dst_more = lane.src.num_descs, lane.dst.num_descs
+        (src_name, dst_name, _), src_more, dst_more = lane[2], lane[0].num_descs, lane[1].num_descs
         if max(src_more, dst_more) > MAX_DESCS:
             raise GeometryError(
-                f"region {lane.origin[1]!r} (source region {lane.origin[0]!r}): alone it needs "
-                f"{max(src_more, dst_more)} descriptors, more than the {MAX_DESCS} that int32 ids can name"
+                f"region {dst_name!r} (source region {src_name!r}): alone it needs {max(src_more, dst_more)} "
+                f"descriptors, more than the {MAX_DESCS} that int32 ids can name"
             )
         src_descs, dst_descs = src_descs + src_more, dst_descs + dst_more
         if max(src_descs, dst_descs) > MAX_DESCS:
@@ -166,9 +163,10 @@ def _within_limits(src: Layout, dst: Layout, lanes: list[_Lane]) -> list[DlistPa
 
 
 def _pair(src: Layout, dst: Layout, lanes: list[_Lane]) -> DlistPair:
+    src_regions, dst_regions, origin, places = zip(*lanes, strict=True)
     return derived_pair(
-        derived_layout(tuple(lane.src for lane in lanes), src.cp_rank, src.cp_size),
-        derived_layout(tuple(lane.dst for lane in lanes), dst.cp_rank, dst.cp_size),
-        tuple(lane.origin for lane in lanes),
-        tuple(lane.places for lane in lanes),
+        derived_layout(src_regions, src.cp_rank, src.cp_size),
+        derived_layout(dst_regions, dst.cp_rank, dst.cp_size),
+        origin,
+        places,
     )

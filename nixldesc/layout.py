@@ -13,8 +13,6 @@ NIXL counts the same way: the id of a descriptor is its position in the expanded
 
 from __future__ import annotations
 
-import hashlib
-import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -89,7 +87,8 @@ class Layout:
         cp_rank, cp_size = as_int(cp_rank, "cp_rank"), as_int(cp_size, "cp_size")
         if not 0 <= cp_rank < cp_size <= MAX_CP_SIZE:
             raise GeometryError(
-                f"cp_rank must be in 0 to cp_size - 1 and cp_size at most {MAX_CP_SIZE}, got rank {cp_rank} of {cp_size}"
+                f"cp_rank must be in 0 to cp_size - 1, and cp_size at most {MAX_CP_SIZE}, got rank {cp_rank} of "
+                f"{cp_size}"
             )
         _prove(regions)
         _fill(self, regions, cp_rank, cp_size)
@@ -415,6 +414,9 @@ class Layout:
         for region in plain["regions"]:
             for key in ("base_addr", "device_id", "num_blocks"):
                 region.pop(key, None)
+        import hashlib  # here, not above: a fifth of what importing nixldesc would take
+        import json
+
         text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 

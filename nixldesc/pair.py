@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -421,7 +421,7 @@ def as_desc_ids(ids: Any, what: str) -> NDArray[np.int32]:
 
     NIXL casts what it gets without looking (1.5.1: an int64 of 2**32 + 5 moves block 5), so nothing else leaves here.
     """
-    if type(ids) is np.ndarray and ids.dtype == np.int32 and ids.ndim == 1:
-        if ids.flags.c_contiguous and ids.flags.aligned:
-            return ids
+    plain = type(ids) is np.ndarray and ids.dtype == np.int32 and ids.ndim == 1
+    if plain and ids.flags.c_contiguous and ids.flags.aligned:
+        return cast("NDArray[np.int32]", ids)
     return read_ids(ids, what, "desc id")

@@ -212,6 +212,7 @@ def _assign(
     _check_layout(dst, "dst")
     allowed: Any = allow_missing if allow_missing is True else set(as_names(allow_missing, "allow_missing"))
     holders = _holders(_check_srcs(srcs))
+    held = tuple(holders)
     chosen = _Chosen()
     deliveries, missing = [], []
     for region in dst.regions:
@@ -226,7 +227,7 @@ def _assign(
             else:
                 raise PeerMismatchError(
                     f"section {section.name!r} (region {region.name!r}): no source holds a section of that name; "
-                    f"sources hold {few(holders) or 'none'}"
+                    f"sources hold {few(held) or 'none'}; allow_missing names the sections that may have no source"
                 )
     return deliveries, tuple(missing), tuple(holders)
 

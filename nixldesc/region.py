@@ -225,7 +225,7 @@ def prove_region(region: Region) -> None:
         )
     groups = region.groups or ()
     if len(set(groups)) != len(groups) or any(not 0 <= group < 2**31 for group in groups):
-        raise GeometryError(f"{what}groups must be distinct indices from 0, got {groups}")
+        raise GeometryError(f"{what}groups must be distinct indices from 0, got {brief(groups)}")
     if region.groups == ():
         raise GeometryError(f"{what}groups is empty: no block list would ever address it; None means every group")
 

@@ -42,7 +42,8 @@ def expand_table(table: NDArray[np.uint64], out: NDArray[np.uint64] | None = Non
         out = np.empty((total, 3), dtype=np.uint64)
     else:
         _check_table_out(out, (total, 3), table)
-    _kernels.expand_rows(table, out)
+    if _kernels.expand_rows(table, out) != total:
+        raise GeometryError("the table's counts changed while it was expanded")
     return out
 
 

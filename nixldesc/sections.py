@@ -32,7 +32,7 @@ BYTE = "byte"
 #: More separate runs of bytes than this in one block are refused, not enumerated.
 MAX_RUNS = 2**20
 #: Sections that interleave are compared run by run; more runs than this are refused.
-MAX_WOVEN_RUNS = 2**17
+MAX_WOVEN_RUNS = 2**16
 #: More axes than any cache has; bounds the work that a stranger's description can ask for.
 MAX_AXES = 16
 

@@ -51,7 +51,9 @@ def random_pair(rnd: Random, limits: Limits = _LIMITS) -> EnginePair:
     >>> names <= {s.name for layout in pair.srcs.values() for r in layout.regions for s in r.sections}
     True
     """
-    widths = [_widths(rnd, limits), _widths(rnd, limits)]
+    src_widths = _widths(rnd, limits, 0.35)
+    # Two context-parallel engines are rarer, and harder, than one.
+    widths = [src_widths, _widths(rnd, limits, 0.5 if src_widths[1] > 1 else 0.2)]
     model = random_model(rnd, limits, sharded=any(cp > 1 for _, cp, _ in widths))
     detail = Random(rnd.getrandbits(32))
     src = _engine(rnd, detail, limits, model, *widths[0])
@@ -80,12 +82,21 @@ class _Style(NamedTuple):
     shares: tuple[tuple[int, int], ...]  # the range of the split axis by TP rank
 
 
+class _Served(NamedTuple):
+    """How an engine serves the caches of one life."""
+
+    group: int
+    block_tokens: int
+    dealt: bool  # to the context-parallel ranks
+
+
 class _Chunk(NamedTuple):
     """Sections that lie together, of the same groups."""
 
     styles: tuple[_Style, ...]
     groups: tuple[int, ...]
     block_tokens: int
+    dealt: bool
     stage: int
 
 
@@ -98,9 +109,9 @@ class _Place(NamedTuple):
     onto: int  # the number of the region whose memory it shares, or its own
 
 
-def _widths(rnd: Random, limits: Limits) -> tuple[int, int, int]:
+def _widths(rnd: Random, limits: Limits, some_cp: float) -> tuple[int, int, int]:
     """TP, CP and PP sizes."""
-    cp = rnd.randint(1, limits.cp) if rnd.random() < 0.35 else 1
+    cp = rnd.randint(min(2, limits.cp), limits.cp) if rnd.random() < some_cp else 1
     pp = rnd.randint(1, limits.pp) if rnd.random() < 0.25 else 1
     while cp * pp > limits.ranks:
         cp, pp = max(1, cp - 1), 1
@@ -111,8 +122,8 @@ def _engine(
     rnd: Random, detail: Random, limits: Limits, model: Model, tp: int, cp: int, pp: int
 ) -> dict[int, tuple[int, Layout]]:
     """Rank -> its pipeline stage and its layout."""
-    groups, sizes = _groups(rnd, model)
-    chunks = _chunks(rnd, detail, limits, model, groups, sizes, tp, pp)
+    served = _served(rnd, model, cp)
+    chunks = _chunks(rnd, detail, limits, model, served, tp, pp)
     pp = 1 + max(chunk.stage for chunk in chunks)
     places = _regions(rnd, limits, chunks)
     keys = list(range(tp * cp * pp))
@@ -121,7 +132,7 @@ def _engine(
     ranks = [(t, c, p) for p in range(pp) for c in range(cp) for t in range(tp)]
     if detail.random() < 0.3:
         ranks.sort()
-    anonymous = set(groups) == {0} and detail.random() < 0.3  # the only group needs no name
+    anonymous = {one.group for one in served} == {0} and detail.random() < 0.3  # the only group needs no name
     found = {}
     for key, (t, c, p) in zip(keys, ranks, strict=True):
         mine = [place for place in places if place.chunks[0].stage == p]
@@ -129,30 +140,28 @@ def _engine(
     return found
 
 
-def _groups(rnd: Random, model: Model) -> tuple[list[int], list[int]]:
-    """For each life its group number and its block_tokens; lives may share a group."""
+def _served(rnd: Random, model: Model, cp: int) -> list[_Served]:
+    """For each life, how this engine serves it; lives may share a group."""
     tied = {life for cache in model.caches if len(cache.lives) > 1 for life in cache.lives}
     members: list[list[int]] = []
     for life, what in enumerate(model.lives):
-        same = [
-            group for group in members
-            if not what.mixed and life not in tied and group[0] not in tied
-            and model.lives[group[0]] == what
-        ]
-        if same and rnd.random() < 0.4:
+        alone = what.mixed or life in tied
+        same = [g for g in members if model.lives[g[0]] == what and g[0] not in tied]
+        if same and not alone and rnd.random() < 0.4:
             rnd.choice(same).append(life)
         else:
             members.append([life])
     rnd.shuffle(members)
-    groups, sizes = [0] * len(model.lives), [1] * len(model.lives)
     first = int(rnd.random() < 0.1)  # before it, a group that no region serves
     shared = {what: rnd.choice(what.block_tokens) for what in model.lives}
+    found: dict[int, _Served] = {}
     for number, group in enumerate(members, first):
         what = model.lives[group[0]]
         size = shared[what] if tied & set(group) else rnd.choice(what.block_tokens)
-        for life in group:
-            groups[life], sizes[life] = number, size
-    return groups, sizes
+        # An engine may keep whole on every rank what the other one deals out.
+        dealt = what.kind != "whole" and (cp == 1 or bool(tied) or rnd.random() < 0.85)
+        found |= dict.fromkeys(group, _Served(number, size, dealt))
+    return [found[life] for life in range(len(model.lives))]
 
 
 def _chunks(
@@ -160,8 +169,7 @@ def _chunks(
     detail: Random,
     limits: Limits,
     model: Model,
-    groups: list[int],
-    sizes: list[int],
+    served: list[_Served],
     tp: int,
     pp: int,
 ) -> list[_Chunk]:
@@ -175,11 +183,11 @@ def _chunks(
                 style._replace(order=_like(style.order, styles[0].order)) for style in styles
             ]
         detail.shuffle(styles)
-        size = sizes[cache.lives[0]]
-        of = tuple(groups[life] for life in cache.lives)
+        of = [served[life] for life in cache.lives]
+        groups = tuple(one.group for one in of)
         apart = len(styles) > 1 and rnd.random() < 0.3
         for some in [(style,) for style in styles] if apart else [tuple(styles)]:
-            chunks.append(_Chunk(some, of, size, stage))
+            chunks.append(_Chunk(some, groups, of[0].block_tokens, of[0].dealt, stage))
     return chunks
 
 
@@ -336,7 +344,7 @@ def _chunk_sections(chunk: _Chunk, tp_rank: int, cursor: int) -> list[Section]:
         plain = not beside and not any(style.pads)
         steps = None if plain else [step] * beside + strides
         sections.append(
-            Section(part.name, some, part.itemsize, offset=offset, strides=steps, cp=part.cp)
+            Section(part.name, some, part.itemsize, offset=offset, strides=steps, cp=chunk.dealt)
         )
         cursor += extent
     return sections

@@ -190,7 +190,7 @@ class Identities:
             for region in layout.regions
             for section in region.sections
         ]
-        known_numbers = np.unique(np.concatenate(known or [NONE]))
+        known_numbers = np.sort(np.concatenate(known or [NONE]))
         for rank, layout in dsts.items():
             for region in layout.regions:
                 for section in region.sections:

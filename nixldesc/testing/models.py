@@ -48,7 +48,6 @@ class Part(NamedTuple):
     split: str  # the axis that tensor parallelism may cut, "" for none
     itemsize: int
     tokens: int  # entries per token of the sequence, 0 for state
-    cp: bool
 
 
 class Life(NamedTuple):
@@ -56,7 +55,7 @@ class Life(NamedTuple):
 
     kind: str  # "token", "whole" (not sharded by context parallelism) or "state"
     block_tokens: tuple[int, ...]  # what an engine may choose
-    mixed: bool  # token caches and state in one table
+    mixed: bool  # state may be in the same table as token caches
 
 
 class Cache(NamedTuple):
@@ -78,47 +77,46 @@ _TOKEN_KINDS = ("attention", "kv", "scaled", "mla")
 
 def random_model(rnd: Random, limits: Limits, *, sharded: bool) -> Model:
     """``sharded``: some engine of the pair has context parallelism."""
-    tokens = [kind for kind in limits.kinds if kind in _TOKEN_KINDS]
-    states = [kind for kind in limits.kinds if kind not in _TOKEN_KINDS]
+    tokens = tuple(kind for kind in limits.kinds if kind in _TOKEN_KINDS)
+    states = tuple(kind for kind in limits.kinds if kind not in _TOKEN_KINDS)
+    kinds = ["token"] * 3 * bool(tokens) + ["state"] * bool(states)
+    kinds += ["whole"] * bool(tokens and sharded)
     lives = []
     for _ in range(rnd.choice((1, 1, 2, 3))):
-        kind = rnd.choice(["token"] * 3 * bool(tokens) + ["state"] * bool(states) + ["whole"] * bool(
-            tokens and sharded
-        ))
+        kind = rnd.choice(kinds)
         mixed = kind == "token" and bool(states) and not sharded and rnd.random() < 0.3
         sizes = (1,) if kind == "state" else limits.block_tokens
-        sizes = (rnd.choice(sizes),) if mixed else sizes
-        lives.append(Life(kind, sizes, mixed))
+        lives.append(Life(kind, (rnd.choice(sizes),) if mixed else sizes, mixed))
     caches = []
     for number in range(max(len(lives), rnd.randint(1, limits.caches))):
         life = number if number < len(lives) else rnd.randrange(len(lives))
-        allowed = {"state": states, "token": tokens, "whole": tokens}[lives[life].kind]
-        if lives[life].mixed and number >= len(lives):
+        what = lives[life]
+        allowed = states if what.kind == "state" else tokens
+        if what.mixed and number >= len(lives):
             allowed = tokens + states
-        parts = _parts(rnd, f"L{number}", rnd.choice(allowed), lives[life].kind)
-        also = [n for n, other in enumerate(lives) if other == lives[life] and n != life]
+        also = [n for n, other in enumerate(lives) if other == what and n != life]
         shared = limits.aliased and also and rnd.random() < 0.3
+        parts = _parts(rnd, f"L{number}", rnd.choice(allowed))
         caches.append(Cache(parts, (life, rnd.choice(also)) if shared else (life,)))
     return Model(tuple(lives), tuple(caches))
 
 
-def _parts(rnd: Random, name: str, kind: str, life: str) -> tuple[Part, ...]:
+def _parts(rnd: Random, name: str, kind: str) -> tuple[Part, ...]:
     if kind == "opaque":
-        return (Part(name, (), "", rnd.choice((1, 4, 12)), 0, True),)
+        return (Part(name, (), "", rnd.choice((1, 4, 12)), 0),)
     if kind == "state":
         return _state_parts(rnd, name)
     per_token = rnd.choice((1, 1, 1, 2))
-    cp = life != "whole"
     size = rnd.choice((1, 2, 3))
     if kind == "mla":
-        return (Part(name, *_bytes(rnd, (), size + 1), per_token, cp),)
+        return (Part(name, *_bytes(rnd, (), size + 1), per_token),)
     heads = (Axis("head", 0, rnd.choice((1, 2, 3, 4, 6))),)
     if kind == "attention":
-        return (Part(name, *_bytes(rnd, heads, size), per_token, cp),)
+        return (Part(name, *_bytes(rnd, heads, size), per_token),)
     names = (".k", ".v") if kind == "kv" else (".data", ".scale")
     sizes = (size, size) if kind == "kv" else (size, 1)
     return tuple(
-        Part(name + end, *_bytes(rnd, heads, size), per_token, cp)
+        Part(name + end, *_bytes(rnd, heads, size), per_token)
         for end, size in zip(names, sizes, strict=True)
     )
 
@@ -136,12 +134,11 @@ def _state_parts(rnd: Random, name: str) -> tuple[Part, ...]:
     item = rnd.choice((1, 2))
     wanted = rnd.choice((("x",), ("x", "B", "C"), ("q", "k", "v")))
     parts = [
-        Part(f"{name}.{part}", (Axis("channel", 0, rnd.choice((1, 2, 4, 6))), rows), "channel",
-              item, 0, True)
+        Part(f"{name}.{part}", (Axis("channel", 0, rnd.choice((1, 2, 4, 6))), rows), "channel", item, 0)
         for part in wanted
     ]
     if rnd.random() < 0.7:
         lane = rnd.choice((0, 3))
         axes = (Axis("head", 0, rnd.choice((1, 2, 4))), Axis("lane", lane, lane + rnd.choice((1, 2))))
-        parts.append(Part(f"{name}.ssm", axes, "head", rnd.choice((1, 4)), 0, True))
+        parts.append(Part(f"{name}.ssm", axes, "head", rnd.choice((1, 4)), 0))
     return tuple(parts)
