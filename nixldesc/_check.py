@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nixldesc.errors import GeometryError
 
-__all__ = ["as_int", "as_name", "as_names", "brief", "check_ids_out", "check_out_memory", "few", "is_many"]
+__all__ = ["as_int", "as_name", "as_names", "brief", "check_ids_out", "check_rows_out", "few", "is_many"]
 
 
 def brief(value: Any) -> str:
@@ -89,10 +89,10 @@ def check_ids_out(out: Any, *inputs: Any) -> None:
     if not isinstance(out, np.ndarray) or out.dtype != np.int32 or not out.dtype.isnative:
         got = f"dtype {out.dtype}" if isinstance(out, np.ndarray) else type(out).__name__
         raise TypeError(f"out must be an int32 NumPy array, got {got}")
-    check_out_memory(out, 1, *inputs)
+    _check_memory(out, 1, *inputs)
 
 
-def check_out_memory(out: NDArray[Any], ndim: int, *inputs: Any) -> None:
+def _check_memory(out: NDArray[Any], ndim: int, *inputs: Any) -> None:
     """Refuse an `out` of another rank, not C-contiguous, read-only, or that shares memory with an input."""
     if out.ndim != ndim:
         raise ValueError(f"out must have {ndim} dimension{'s' * (ndim > 1)}, got shape {out.shape}")
@@ -101,6 +101,16 @@ def check_out_memory(out: NDArray[Any], ndim: int, *inputs: Any) -> None:
     if not out.flags.writeable:
         raise ValueError("out must be writable, got a read-only array")
     _check_shared(out, inputs)
+
+
+def check_rows_out(out: Any, shape: tuple[int, int], *inputs: Any) -> None:
+    """Refuse an `out` that is no writable, C-contiguous uint64 array of exactly `shape` in its own memory."""
+    if not isinstance(out, np.ndarray) or out.dtype != np.uint64 or not out.dtype.isnative:
+        got = f"dtype {out.dtype}" if isinstance(out, np.ndarray) else type(out).__name__
+        raise TypeError(f"out must be a uint64 NumPy array, got {got}")
+    _check_memory(out, 2, *inputs)
+    if out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}, the result {shape}")
 
 
 def _check_shared(out: NDArray[Any], inputs: tuple[Any, ...]) -> None:

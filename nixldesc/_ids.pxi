@@ -69,13 +69,18 @@ cdef void _write(
     PyBuffer_Release(view)
 
 
+cdef inline int32_t _flat(int64_t block, int64_t k, int64_t sub, int64_t uneven) noexcept nogil:
+    """Id of a block's k-th sub-block from its region's start; `uneven`: num_blocks where sub-blocks are spaced so."""
+    return <int32_t>(k * uneven + block if uneven else block * sub + k)
+
+
 cdef void _flatten(const Ids* ids, int64_t sub, int64_t uneven, int32_t* out) noexcept nogil:
-    """Flat ids of whole blocks: ``block * sub + k``, or ``k * num_blocks + block`` where sub-blocks are uneven."""
+    """Flat ids of whole blocks, all sub-blocks of each."""
     cdef Py_ssize_t i
     cdef int64_t k
     for i in range(ids.n):
         for k in range(sub):
-            out[i * sub + k] = <int32_t>(k * uneven + ids.at[i] if uneven else ids.at[i] * sub + k)
+            out[i * sub + k] = _flat(ids.at[i], k, sub, uneven)
 
 
 @cython.final

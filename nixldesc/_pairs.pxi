@@ -85,10 +85,6 @@ cdef Py_ssize_t _drop_null(Met* met, Py_ssize_t n, Ids* src, Ids* dst, Fault* fa
     return kept
 
 
-cdef inline int32_t _flat(int32_t block, int32_t k, int64_t sub, int64_t uneven) noexcept nogil:
-    return <int32_t>(k * uneven + block if uneven else block * sub + k)
-
-
 cdef void _insert_by_dst(int32_t* src, int32_t* dst, Py_ssize_t n) noexcept nogil:
     cdef Py_ssize_t i, j
     cdef int32_t a, b
@@ -204,8 +200,8 @@ cdef class PairProgram:
         self,
         object src_lists not None,
         object dst_lists not None,
-        object src_skips,
-        object dst_skips,
+        tuple src_skips,
+        tuple dst_skips,
         bint merge,
         object null_block,
         Py_ssize_t first,
@@ -228,6 +224,12 @@ cdef class PairProgram:
         rule.has_null = null_block is not None
         if rule.has_null:
             rule.null = null_block
+        if (
+            (src_skips is not None and len(src_skips) != self.src_groups)
+            or (dst_skips is not None and len(dst_skips) != self.dst_groups)
+        ):
+            fault.code = _UNREAD
+            return _report(&fault)
         try:
             if not _open(&scratch, self.src_groups + self.dst_groups, self.flats.shape[0]):
                 fault.code = _MEMORY
@@ -271,7 +273,7 @@ cdef class PairProgram:
         return False
 
     cdef int _read(
-        self, object lists, object skips, Scratch* scratch, int side, Py_ssize_t first, Py_ssize_t last, Reading* rule,
+        self, object lists, tuple skips, Scratch* scratch, int side, Py_ssize_t first, Py_ssize_t last, Reading* rule,
         Fault* fault,
     ) except -1:
         """Read the lists that regions `first` to `last` take, each against the smallest of those regions."""

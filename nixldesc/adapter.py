@@ -50,13 +50,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from nixldesc import BlockIdError, Blocks, DlistPair, Layout, PeerMismatchError, Plan, TransferError, _kernels
+from nixldesc import BlockIdError, Blocks, DlistPair, Layout, PeerMismatchError, Plan, TransferError
 from nixldesc._check import as_int, as_name
 from nixldesc._lists import PeerLists, drop
 from nixldesc._registration import Registration, register
 from nixldesc._transfer import EXIT_SECONDS, Agent, Flight, Leg, Route, Transfer, wait_until
-from nixldesc.blocks import BlockIds, Fault
-from nixldesc.pair import as_desc_ids
+from nixldesc.blocks import BlockIds
+from nixldesc.moves import id_ops, pair_ids
 
 __all__ = ["PreparedPeer", "Registration", "Transfer", "prepare", "register"]
 
@@ -165,8 +165,9 @@ class PreparedPeer:
         if not 0 <= pair_index < len(self._ready):
             raise BlockIdError(f"pair_index is {pair_index}, peer {self.name!r} has {len(self._ready)} list pairs")
         ready = self._ready[pair_index]
-        src, dst = as_desc_ids(src_ids, "src_ids"), as_desc_ids(dst_ids, "dst_ids")
-        _check_ids(src, ready.src, dst, ready.dst)
+        # Copies, so that what is checked is what NIXL gets, whatever another thread does to the caller's arrays.
+        src, dst = (ids.copy() for ids in pair_ids(src_ids, dst_ids))
+        id_ops(ready.src, ready.dst, (src, dst))
         return self._launch([self._leg(ready, src, dst)] if len(src) else [], notify)
 
     def _leg(self, ready: _Ready, src_ids: NDArray[np.int32], dst_ids: NDArray[np.int32]) -> Leg:
@@ -218,7 +219,8 @@ class PreparedPeer:
         with self._lock:
             self._closed = True
         if not wait_until(self._settled, timeout):
-            self._closed = False
+            with self._lock:
+                self._closed = False
             count = sum(not flight.settled() for flight in tuple(self._flights))
             raise TransferError(f"peer {self.name!r}: {count} transfers are still in flight; wait() for them first")
         refused = self._release_all()
@@ -264,7 +266,7 @@ def prepare(
     peer_name: str | bytes,
     plan_or_pairs: Pairs,
     *,
-    local: Literal["dst", "src"],
+    local: Literal["dst", "src"] = "dst",
     dense_limit: int = 1 << 30,
 ) -> PreparedPeer:
     """Prepare all lists of one peer, on both sides; once per peer, not per request.
@@ -317,8 +319,10 @@ def _as_pairs(given: Any) -> Sequence[Any]:
     if isinstance(given, DlistPair):
         return (given,)
     if isinstance(given, Mapping):
+        if not given:
+            return ()
         if len(given) != 1:
-            ranks = ", ".join(map(str, given)) or "none"
+            ranks = ", ".join(map(str, given))
             raise PeerMismatchError(
                 f"a peer is one agent, and the plan has {len(given)} source ranks ({ranks}): prepare each with "
                 "plan[rank], or plan.get(rank, ())"
@@ -350,19 +354,3 @@ def _mem_type(side: str, layout: Layout) -> str:
             "the parts that layout.by_mem_type() gives"
         )
     return mems[0]
-
-
-def _check_ids(src_ids: NDArray[np.int32], src: Layout, dst_ids: NDArray[np.int32], dst: Layout) -> None:
-    """Prove that raw ids pair: as many, in range, equal lengths. NIXL says only NIXL_ERR_INVALID_PARAM."""
-    if len(src_ids) != len(dst_ids):
-        raise BlockIdError(f"{len(src_ids)} src_ids and {len(dst_ids)} dst_ids: they pair one to one")
-    starts = src.row_index()[0], dst.row_index()[0]
-    fault = _kernels.count_ops(src.table(), dst.table(), *starts, src_ids, dst_ids)
-    if isinstance(fault, int):
-        return
-    at = Fault(*fault).position
-    for side, ids, layout in (("src", src_ids, src), ("dst", dst_ids, dst)):
-        if not 0 <= ids[at] < layout.num_descs:
-            raise BlockIdError(f"{side}_ids[{at}] is {ids[at]}, the {side} list has {layout.num_descs} descriptors")
-    lens = src.address(int(src_ids[at]))[1], dst.address(int(dst_ids[at]))[1]
-    raise BlockIdError(f"position {at}: src id {src_ids[at]} has {lens[0]} bytes, dst id {dst_ids[at]} {lens[1]}")

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from nixldesc import _kernels
 from nixldesc._check import as_int, brief, check_ids_out
-from nixldesc.errors import BlockIdError
+from nixldesc.errors import BlockIdError, GeometryError
 
 __all__ = [
     "MAX_LISTS",
@@ -195,7 +195,7 @@ def read_ids(ids: Any, what: str, noun: str = "block id", null_block: int | None
         raise BlockIdError(
             f"{what}, position {fault.position}: {noun} {shown(ids, fault.position)} is outside 0 to 2**31 - 1"
         )
-    raise word_reading(fault, what, ids)
+    raise word_reading(fault, what, ids, noun)
 
 
 def as_null(value: Any) -> int | None:
@@ -208,11 +208,11 @@ def as_null(value: Any) -> int | None:
     return number
 
 
-def word_reading(fault: Fault, where: str, ids: Any) -> Exception:
+def word_reading(fault: Fault, where: str, ids: Any, noun: str = "block id") -> Exception:
     """Return the exception for a list that could not be read; `where` names the list, `ids` is the list."""
     if fault.code == _kernels.BAD_TYPE:
         return TypeError(
-            f"{where}, position {fault.position}: a block id must be an int, got {_item(ids, fault.position)}"
+            f"{where}, position {fault.position}: a {noun} must be an int, got {_item(ids, fault.position)}"
         )
     if fault.code == _kernels.CHANGED:
         return BlockIdError(f"{where}: the list changed from {fault.extra} to {fault.position} ids while it was read")
@@ -262,23 +262,23 @@ def kernel_blocks(
     `ids`: list, tuple, range or integer array; the result is int32 of ``len(ids) * ratio``. A `null_block` entry
     becomes `ratio` null entries. A ``skip`` in logical blocks is ``skip * ratio`` in kernel blocks.
 
-    Raises :class:`BlockIdError` for a negative id or one whose kernel blocks exceed 2**31 - 1, :class:`TypeError` for
-    anything but integers, :class:`ValueError` for an `out` of another size.
+    Raises :class:`BlockIdError` for a negative id or one whose kernel blocks exceed 2**31 - 1, :class:`GeometryError`
+    for a ratio below 1, :class:`TypeError` for anything but integers, :class:`ValueError` for an `out` of another size.
 
     >>> kernel_blocks([3, 8], 2)
     array([ 6,  7, 16, 17], dtype=int32)
     >>> kernel_blocks([0, 8], 2, null_block=0)
     array([ 0,  0, 16, 17], dtype=int32)
     """
-    ratio = as_int(ratio, "ratio", BlockIdError)
+    ratio = as_int(ratio, "ratio")
     if not 0 < ratio < 2**31:
-        raise BlockIdError(f"ratio must be a positive number of kernel blocks in a logical block, got {ratio}")
+        raise GeometryError(f"ratio must be a positive number of kernel blocks in a logical block, got {ratio}")
     null_block = as_null(null_block)
     if out is not None:
         check_ids_out(out, ids)
     taken = readable(ids, "ids")
     result = _kernels.expand_kernel_blocks(taken, ratio, null_block, out)
-    if type(result) is np.ndarray:
+    if not isinstance(result, tuple):
         return result
     fault = Fault(*result)
     if fault.code == _kernels.OUT_SIZE:

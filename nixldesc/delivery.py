@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import gcd
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,17 +56,24 @@ def undelivered(
     given = {rank: group_lists(lists, f"src_blocks[{rank}]") for rank, lists in src_blocks.items()}
     holes = []
     for delivery in deliveries:
-        tokens = delivery.section.block_tokens or 1
+        unit, per_block = _unit(delivery)
         for number, group in enumerate(_groups(delivery.region, len(dst_blocks))):
             entries = _entries(dst_blocks, group, delivery.region, delivery.place, null_block, "dst_blocks")
-            at = entries.positions[:, None] * tokens + np.arange(tokens)
+            at = entries.positions[:, None] * per_block + np.arange(per_block)
             filled = np.ones(at.shape, dtype=bool)
             for take in delivery.takes:
-                filled &= _filled(take, number, at, given.get(take.holder.rank, ()), null_block)
+                filled &= _filled(take, number, at, unit, given.get(take.holder.rank, ()), null_block)
             for block, row in zip(entries.ids.tolist(), ~filled, strict=True):
-                edges = np.flatnonzero(np.diff(row, prepend=False, append=False)).tolist()
+                edges = (np.flatnonzero(np.diff(row, prepend=False, append=False)) * unit).tolist()
                 holes += [(delivery.section.name, block, *edges[i : i + 2]) for i in range(0, len(edges), 2)]
     return holes
+
+
+def _unit(delivery: Delivery) -> tuple[int, int]:
+    """Return the tokens that all sides' blocks are whole multiples of, and how many of those a dst block has."""
+    sizes = [delivery.section.block_tokens, *(take.holder.section.block_tokens for take in delivery.takes)]
+    unit = gcd(*sizes) or 1
+    return unit, (sizes[0] or 1) // unit
 
 
 def _groups(region: Region, given: int) -> Sequence[int]:
@@ -73,11 +81,11 @@ def _groups(region: Region, given: int) -> Sequence[int]:
 
 
 def _filled(
-    take: Take, number: int, at: NDArray[np.int64], lists: Sequence[Any], null_block: int | None
+    take: Take, number: int, at: NDArray[np.int64], unit: int, lists: Sequence[Any], null_block: int | None
 ) -> NDArray[np.bool_]:
-    """Return which tokens `at` this take fills, or leaves to another context-parallel rank."""
+    """Return which units of tokens `at` this take fills, or leaves to another context-parallel rank."""
     holder = take.holder
-    block = at // (holder.section.block_tokens or 1)
+    block = at // ((holder.section.block_tokens or 1) // unit)
     others: NDArray[np.bool_] = block % holder.place.every != holder.place.first
     groups = _groups(holder.region, len(lists))
     if not lists or number >= len(groups):

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
-from nixldesc.blocks import Places
+from nixldesc.blocks import Place, Places
 from nixldesc.delivery import Delivery
 from nixldesc.errors import GeometryError, PeerMismatchError
 from nixldesc.layout import MAX_DESCS, Layout, derived_layout
-from nixldesc.overlap import Piece, Run, page_runs
+from nixldesc.overlap import Cut, Piece, Run, page_runs
 from nixldesc.pair import DlistPair, Origin, derived_pair
 from nixldesc.region import Region, derive
 from nixldesc.sources import Meeting, Take
@@ -87,15 +87,16 @@ def _lanes(dst: Region, meeting: Meeting, takes: list[Take], memo: dict[Any, lis
 
 
 class _BlockTables:
-    """What each pair of block tables (source rank and group, destination group) is taken to mean.
+    """What each block table is taken to mean: sections that share one must agree on it.
 
-    Two sections that share both tables must agree on it: one ratio of block_tokens, one place in the sequence.
+    A destination table has one place in the sequence, so has each source's; a pair of tables has one ratio of
+    block_tokens. A table of "every group" (None) is any of them.
     """
 
     def __init__(self) -> None:
         self._seen: set[Any] = set()
-        self._meant: dict[tuple[int, int, int], tuple[Meeting, str]] = {}
-        self._any: dict[int, tuple[Meeting, str]] = {}
+        self._places: dict[tuple[str, int | None], tuple[Place, str]] = {}
+        self._cuts: dict[tuple[int, int | None, int | None], tuple[Cut, str]] = {}
 
     def prove(self, rank: int, dst: Region, meeting: Meeting, take: Take) -> None:
         """Raise :class:`PeerMismatchError` where the regions' groups do not pair or a table would mean two things."""
@@ -105,39 +106,55 @@ class _BlockTables:
             return
         self._seen.add(key)
         name = take.section.name
-        if src.groups is None and dst.groups is None:
-            self._agree(self._any.setdefault(rank, (meeting, name)), meeting, name, "every group")
-            for (other, src_group, dst_group), meant in self._meant.items():
-                if other == rank and src_group == dst_group:
-                    self._agree(meant, meeting, name, f"source group {src_group}, destination group {dst_group}")
-            return
-        src_groups = range(len(dst.groups or ())) if src.groups is None else src.groups
-        dst_groups = range(len(src_groups)) if dst.groups is None else dst.groups
-        if len(src_groups) != len(dst_groups):
-            raise PeerMismatchError(
-                f"section {name!r}: source {rank}'s region {src.name!r} takes groups {tuple(src_groups)}, the "
-                f"destination's region {dst.name!r} takes {tuple(dst_groups)}; they meet one to one"
-            )
-        for src_group, dst_group in zip(src_groups, dst_groups, strict=True):
-            where = f"source group {src_group}, destination group {dst_group}"
-            self._agree(self._meant.setdefault((rank, src_group, dst_group), (meeting, name)), meeting, name, where)
-            if src_group == dst_group and rank in self._any:
-                self._agree(self._any[rank], meeting, name, where)
+        for src_group, dst_group in _met_groups(rank, src, dst, name):
+            self._agree_place("the destination's table", dst_group, meeting.places.dst, name)
+            self._agree_place(f"source {rank}'s table", src_group, meeting.places.src, name)
+            self._agree_cut((rank, src_group, dst_group), meeting.cut, name)
 
-    def _agree(self, meant: tuple[Meeting, str], meeting: Meeting, name: str, where: str) -> None:
-        if meant[0] != meeting:
-            raise PeerMismatchError(
-                f"sections {meant[1]!r} and {name!r} share one block table ({where}), but one has {_words(meant[0])}, "
-                f"the other {_words(meeting)}; give them different groups"
-            )
+    def _agree_place(self, table: str, group: int | None, place: Place, name: str) -> None:
+        self._places.setdefault((table, group), (place, name))
+        for (other, its_group), (meant, by) in self._places.items():
+            if other == table and (its_group == group or None in (its_group, group)) and meant != place:
+                where = "of every group" if group is None else f"of group {group}"
+                raise PeerMismatchError(
+                    f"sections {by!r} and {name!r} share {table} {where}, but entry i stands at {_words(meant)} for "
+                    f"one and at {_words(place)} for the other; give them different groups"
+                )
+
+    def _agree_cut(self, tables: tuple[int, int | None, int | None], cut: Cut, name: str) -> None:
+        self._cuts.setdefault(tables, (cut, name))
+        for other, (meant, by) in self._cuts.items():
+            if meant != cut and other[0] == tables[0] and _same_tables(other[1:], tables[1:]):
+                raise PeerMismatchError(
+                    f"sections {by!r} and {name!r} share the block tables of source {tables[0]} and destination, but "
+                    f"their block_tokens are as {meant.src} to {meant.dst} and as {cut.src} to {cut.dst}: one pair of "
+                    f"tables cannot say both; give them different groups"
+                )
 
 
-def _words(meeting: Meeting) -> str:
-    (src_cut, dst_cut), (src, dst) = meeting
-    places = ""
-    if src.every > 1 or dst.every > 1:
-        places = f" at cp_rank {src.first} of {src.every} to {dst.first} of {dst.every}"
-    return f"{src_cut} to {dst_cut} sub-blocks of tokens in a block{places}"
+def _words(place: Place) -> str:
+    return "block skip + i" if place.every == 1 else f"block {place.first} + (skip + i) * {place.every}"
+
+
+def _same_tables(a: tuple[int | None, int | None], b: tuple[int | None, int | None]) -> bool:
+    """Whether two pairs of groups can be the same lists; (None, None) is each group with its like."""
+    if a == (None, None) or b == (None, None):
+        return a == b or a[0] == a[1] or b[0] == b[1]
+    return a == b
+
+
+def _met_groups(rank: int, src: Region, dst: Region, name: str) -> list[tuple[int | None, int | None]]:
+    """Return which groups' tables meet, the i-th with the i-th; (None, None) where both sides take every group."""
+    if src.groups is None and dst.groups is None:
+        return [(None, None)]
+    src_groups = tuple(range(len(dst.groups or ()))) if src.groups is None else src.groups
+    dst_groups = tuple(range(len(src_groups))) if dst.groups is None else dst.groups
+    if len(src_groups) != len(dst_groups):
+        raise PeerMismatchError(
+            f"section {name!r}: source {rank}'s region {src.name!r} takes groups {src_groups}, the destination's "
+            f"region {dst.name!r} takes {dst_groups}; they meet one to one"
+        )
+    return list(zip(src_groups, dst_groups, strict=True))
 
 
 def _within_limits(src: Layout, dst: Layout, lanes: list[_Lane]) -> list[DlistPair]:

@@ -20,7 +20,6 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from numpy import ndarray
 from numpy.typing import NDArray
 
 from nixldesc import _columns, _kernels, _wire
@@ -138,7 +137,7 @@ class Layout:
         return f"Layout({len(self.regions)} regions, {self.num_descs:,} descriptors{cp})"
 
     def __reduce__(self) -> tuple[Callable[..., Layout], tuple[Any, ...]]:
-        return _remake, (self.regions, self.cp_rank, self.cp_size)
+        return partial(Layout, cp_rank=self.cp_rank, cp_size=self.cp_size), (self.regions,)
 
     def __hash__(self) -> int:
         return int(self._once("hash", lambda: hash((self.regions, self.cp_rank, self.cp_size))))
@@ -210,7 +209,10 @@ class Layout:
 
     def _make_row_index(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         counts = [1 if region.evenly_spaced else region.sub_blocks for region in self.regions]
-        return row_starts(self.table()), np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        index = row_starts(self.table()), np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        for part in index:
+            part.flags.writeable = False
+        return index
 
     def _check_desc_id(self, desc_id: int) -> int:
         desc_id = as_int(desc_id, "desc_id", BlockIdError)
@@ -274,14 +276,14 @@ class Layout:
         program = self._programs.get(order)
         if program is not None:
             result = program.run(block_ids, out)
-            if type(result) is ndarray:
+            if not isinstance(result, tuple):
                 return result
             if result[0] != _kernels.UNREAD:
                 raise self._word(Fault(*result), block_ids)
         # Another number of lists than last time, or lists in one of the rarer forms.
         lists = readable_lists(block_ids, "block_ids")
         result = self._program(order, len(lists)).run(lists, out)
-        if isinstance(result, ndarray):
+        if not isinstance(result, tuple):
             return result
         raise self._word(Fault(*result), lists)
 
@@ -356,14 +358,14 @@ class Layout:
     def _part(self, regions: Iterable[Region]) -> Layout:
         return derived_layout(tuple(regions), self.cp_rank, self.cp_size)
 
-    def memory_ranges(self) -> tuple[tuple[int, int, int, str], ...]:
+    def memory_ranges(self) -> list[tuple[int, int, int, str]]:
         """Return ``(addr, len, device_id, mem_type)`` ranges that cover all regions, for registration.
 
         Overlapping ranges of one memory are joined; merely touching ones are kept apart, for they may be separate
         registrations. Sorted by memory type, device and address.
 
         >>> Layout([Region("a", 0, 16, 4), Region("view", 0, 32, 2), Region("b", 64, 16, 1)]).memory_ranges()
-        ((0, 64, 0, 'VRAM'), (64, 16, 0, 'VRAM'))
+        [(0, 64, 0, 'VRAM'), (64, 16, 0, 'VRAM')]
         """
         spans = sorted((r.mem_type, r.device_id, r.base_addr, r.base_addr + r.span) for r in self.regions)
         joined: list[tuple[str, int, int, int]] = []
@@ -372,7 +374,7 @@ class Layout:
                 _, _, first, last = joined.pop()
                 start, stop = first, max(last, stop)
             joined.append((mem, device, start, stop))
-        return tuple((start, stop - start, device, mem) for mem, device, start, stop in joined)
+        return [(start, stop - start, device, mem) for mem, device, start, stop in joined]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the layout as plain ints, strings, lists and dicts, for msgpack or JSON; key ``"version"``.
@@ -462,7 +464,3 @@ def derived_layout(regions: tuple[Region, ...], cp_rank: int, cp_size: int) -> L
     layout = object.__new__(Layout)
     _fill(layout, regions, cp_rank, cp_size)
     return layout
-
-
-def _remake(regions: tuple[Region, ...], cp_rank: int, cp_size: int) -> Layout:
-    return Layout(regions, cp_rank=cp_rank, cp_size=cp_size)

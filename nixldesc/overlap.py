@@ -140,8 +140,9 @@ def _walk(start: int, loops: list[tuple[int, int]]) -> list[int]:
 
 
 def _join(runs: list[Run]) -> list[Run]:
-    """Join neighbours that touch on both sides and repeat alike."""
+    """Join neighbours that touch on both sides and repeat alike; a joined run names each of its pieces once."""
     joined: list[Run] = []
+    pieces: dict[int, None] = {}
     for run in runs:
         last = joined[-1] if joined else None
         if (
@@ -150,8 +151,13 @@ def _join(runs: list[Run]) -> list[Run]:
             and last.src + last.length == run.src
             and last[3:5] == run[3:5]
         ):
-            pieces = last.pieces if last.pieces[-1] == run.pieces[0] else last.pieces + run.pieces
-            joined[-1] = Run(last.dst, last.src, last.length + run.length, *last[3:5], pieces)
-        else:
-            joined.append(run)
+            pieces.update(dict.fromkeys(run.pieces))
+            joined[-1] = last._replace(length=last.length + run.length)
+            continue
+        if last is not None:
+            joined[-1] = last._replace(pieces=tuple(pieces))
+        pieces = dict.fromkeys(run.pieces)
+        joined.append(run)
+    if joined:
+        joined[-1] = joined[-1]._replace(pieces=tuple(pieces))
     return joined

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from nixldesc._check import as_int, as_name, as_names, brief
+from nixldesc._check import as_int, as_name, as_names, brief, is_many
 from nixldesc.errors import GeometryError
 from nixldesc.replicas import shard_range
 from nixldesc.sections import BYTE, TOKEN, Axis, Section
@@ -134,6 +134,8 @@ def state_sections(
         sections.append(Section(f"{name}.{part}", axes, item, offset=at, strides=strides, dtype=dtype))
         at += step
     if ssm_shape is not None:
+        if not is_many(ssm_shape) or not len(ssm_shape):
+            raise TypeError(f"ssm_shape must be the sizes of the state's axes, or None; got {brief(ssm_shape)}")
         at = offset + columns * conv_rows * item
         first = Axis("head", *held("ssm", ssm_shape[0]))
         rest = (Axis(f"state{i}", 0, size) for i, size in enumerate(ssm_shape[1:], 1))

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nixldesc import _kernels
-from nixldesc._check import brief, check_ids_out, check_out_memory, is_many
+from nixldesc._check import brief, check_ids_out, is_many
 from nixldesc.blocks import (
     MAX_LISTS,
     BlockIds,
@@ -33,16 +34,16 @@ from nixldesc.blocks import (
     group_lists,
     list_at,
     out_of_range,
-    read_ids,
     readable_lists,
     word_reading,
 )
 from nixldesc.errors import BlockIdError, PeerMismatchError
 from nixldesc.layout import Layout
+from nixldesc.moves import id_moves, id_ops, pair_ids
 from nixldesc.programs import Compiled, pair_program
 from nixldesc.region import Region
 
-__all__ = ["DlistPair", "Origin", "as_desc_ids"]
+__all__ = ["DlistPair", "Origin"]
 
 #: Where a region of a pair comes from: (src region, dst region, section names).
 Origin = tuple[str, str, tuple[str, ...]]
@@ -100,7 +101,7 @@ class DlistPair:
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remake, (self.src, self.dst, self.origin, self.places)
+        return partial(DlistPair, origin=self.origin, places=self.places), (self.src, self.dst)
 
     @property
     def mem_types(self) -> tuple[str, str]:
@@ -166,7 +167,8 @@ class DlistPair:
             return ids
         if result[0] == _kernels.UNREAD:
             # Rare forms (ranges, other integer arrays) are converted once, then read like any other.
-            src_blocks, dst_blocks = _readable(src_blocks, "src_blocks"), _readable(dst_blocks, "dst_blocks")
+            src_blocks = _readable(_used(self.src, src_blocks), "src_blocks")
+            dst_blocks = _readable(_used(self.dst, dst_blocks), "dst_blocks")
             return self.desc_ids(src_blocks, dst_blocks, order=order, null_block=null_block, regions=regions, out=out)
         raise self._word(Fault(*result), (src_lists, dst_lists), compiled.aligns, (first, last))
 
@@ -194,7 +196,7 @@ class DlistPair:
             return ValueError(f"out holds {fault.group} and {fault.position} ids, the request has {fault.extra} pairs")
         if fault.code == _kernels.MISFIT:
             src_group, dst_group, src_sub, dst_sub = aligns[fault.group][:4]
-            sizes = f", blocks of {src_sub} to {dst_sub} tokens" if src_sub != dst_sub else ""
+            sizes = f" (their block_tokens are as {src_sub} to {dst_sub})" if src_sub != dst_sub else ""
             return BlockIdError(
                 f"source group {src_group} has {fault.position} blocks and destination group {dst_group} has "
                 f"{fault.extra}{sizes}: no number of tokens needs exactly so many on each side; Blocks(ids, skip=...) "
@@ -205,9 +207,11 @@ class DlistPair:
             return BlockIdError(f"{where}: skip {fault.position} is beyond any sequence that can be counted in 64 bits")
         if fault.code == _kernels.OUT_OF_RANGE:
             layout = self.dst if fault.side else self.src
-            takers = [r for r in layout.regions[slice(*span)] if r.groups is None or fault.group in r.groups]
-            least = min(takers, key=lambda region: region.num_blocks)
-            return out_of_range(where, ids, fault.position, least.name, least.num_blocks)
+            regions = layout.regions
+            takers = [i for i in range(*span) if fault.group in (regions[i].groups or (fault.group,))]
+            least = min(takers, key=lambda i: regions[i].num_blocks)
+            name = self.origin[least][fault.side]
+            return out_of_range(where, ids, fault.position, str(name), regions[least].num_blocks)
         return word_reading(fault, where, ids)
 
     def uncovered(
@@ -220,22 +224,19 @@ class DlistPair:
         """Return the dst desc ids that the dst lists name and no src position of this pair fills: int32, region-major.
 
         A tail to zero, say; ``pair.dst.address(desc_id)`` tells where it is. Null entries of the dst lists are not
-        named; null entries of the src lists fill nothing. Raises as :meth:`desc_ids` does.
+        named; null entries of the src lists fill nothing. Plain lists stand at the sequence's start, whatever their
+        lengths. Raises as :meth:`desc_ids` does.
 
         >>> from nixldesc import Blocks, Region
         >>> pair = DlistPair(Layout([Region("k", 0, 16, 64)]), Layout([Region("k", 0, 16, 64)]))
-        >>> pair.uncovered([Blocks([10, 11])], [Blocks([40, 41, 42])]).tolist()
+        >>> pair.uncovered([[10, 11]], [[40, 41, 42]]).tolist()
         [42]
         """
-        _, filled = self.desc_ids(src_blocks, dst_blocks, order="given", null_block=null_block)
-        used = {
-            group
-            for region in self.dst.regions
-            for group in (range(len(dst_blocks)) if region.groups is None else region.groups)
-        }
         null_block = as_null(null_block)
-        lists = [_without(item, null_block) if group in used else () for group, item in enumerate(dst_blocks)]
-        named = self.dst.desc_ids(lists)
+        src_given = [_as_blocks(item) for item in _used(self.src, group_lists(src_blocks, "src_blocks"))]
+        dst_given = [_as_blocks(item) for item in _used(self.dst, group_lists(dst_blocks, "dst_blocks"))]
+        _, filled = self.desc_ids(src_given, dst_given, order="given", null_block=null_block)
+        named = self.dst.desc_ids([_without(item, null_block) for item in dst_given])
         return named[~np.isin(named, filled)]
 
     # ------------------------------------------------------------------------------------------- what ids stand for
@@ -251,12 +252,7 @@ class DlistPair:
         >>> pair.merged_ops([5, 6, 7, 9], [2, 3, 4, 5])
         2
         """
-        src, dst = self._check_ids(src_ids, dst_ids)
-        index = self.src.row_index()[0], self.dst.row_index()[0]
-        ops = _kernels.count_ops(self.src.table(), self.dst.table(), *index, src, dst)
-        if isinstance(ops, int):
-            return ops
-        raise self._word_ids(Fault(*ops), src, dst)
+        return id_ops(self.src, self.dst, pair_ids(src_ids, dst_ids))
 
     def moves(
         self,
@@ -279,38 +275,7 @@ class DlistPair:
         >>> pair.moves([5, 6, 9], [2, 3, 4], merge=True).tolist()
         [[80, 4128, 32], [144, 4160, 16]]
         """
-        src, dst = self._check_ids(src_ids, dst_ids)
-        rows = np.empty((len(src), 3), dtype=np.uint64) if out is None else out
-        if out is not None:
-            _check_moves_out(out, len(src), src_ids, dst_ids)
-            self.merged_ops(src, dst)  # what is refused is refused before a row is written
-        (src_starts, src_regions), (dst_starts, dst_regions) = self.src.row_index(), self.dst.row_index()
-        n = _kernels.fill_moves(
-            self.src.table(), self.dst.table(), src_starts, dst_starts, src_regions, dst_regions, src, dst, rows, merge
-        )
-        if not isinstance(n, int):
-            raise self._word_ids(Fault(*n), src, dst)
-        if out is None and n < len(rows):
-            rows.resize((n, 3), refcheck=False)
-        return rows[:n]
-
-    def _check_ids(self, src_ids: Any, dst_ids: Any) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        src, dst = as_desc_ids(src_ids, "src_ids"), as_desc_ids(dst_ids, "dst_ids")
-        if len(src) != len(dst):
-            raise BlockIdError(f"{len(src)} source ids and {len(dst)} destination ids: they pair one to one")
-        return src, dst
-
-    def _word_ids(self, fault: Fault, src: NDArray[np.int32], dst: NDArray[np.int32]) -> BlockIdError:
-        at = fault.position
-        for side, ids, layout in ((_SIDES[0], src, self.src), (_SIDES[1], dst, self.dst)):
-            if not 0 <= ids[at] < layout.num_descs:
-                return BlockIdError(
-                    f"{side} ids, position {at}: desc id {ids[at]} is out of range, the list has {layout.num_descs}"
-                )
-        lengths = self.src.address(int(src[at]))[1], self.dst.address(int(dst[at]))[1]
-        return BlockIdError(
-            f"position {at}: source id {src[at]} is {lengths[0]} bytes, destination id {dst[at]} is {lengths[1]} bytes"
-        )
+        return id_moves(self.src, self.dst, src_ids, dst_ids, merge, out)
 
 
 def _prove_equal_rows(src: Layout, dst: Layout) -> None:
@@ -365,10 +330,6 @@ def derived_pair(src: Layout, dst: Layout, origin: tuple[Origin, ...], places: t
     return pair
 
 
-def _remake(src: Layout, dst: Layout, origin: tuple[Origin, ...], places: tuple[Places, ...]) -> DlistPair:
-    return DlistPair(src, dst, origin=origin, places=places)
-
-
 def _is_merge(order: Any) -> bool:
     if order == "given":
         return False
@@ -383,6 +344,7 @@ def _split(blocks: Any, what: str) -> tuple[Any, tuple[int, ...] | None]:
         blocks = list(group_lists(blocks, what))
     for item in blocks:
         if type(item) is Blocks:
+            blocks = tuple(blocks)  # both lists below are of one moment, whatever another thread does to the caller's
             lists = [item.ids if type(item) is Blocks else item for item in blocks]
             return lists, tuple(item.skip if type(item) is Blocks else -1 for item in blocks)
     return blocks, None
@@ -396,9 +358,21 @@ def _readable(blocks: Any, what: str) -> list[Any]:
     return [ids if skip < 0 else Blocks(ids, skip) for ids, skip in zip(taken, skips, strict=True)]
 
 
-def _without(item: Any, null_block: int | None) -> Any:
-    ids = item.ids if isinstance(item, Blocks) else item
-    return ids if null_block is None else [block for block in ids if block != null_block]
+def _used(layout: Layout, lists: Any) -> list[Any]:
+    """Return the lists with those left empty whose group no region of `layout` takes: they are not looked at."""
+    lists = list(lists)
+    used: set[int] = set()
+    for region in layout.regions:
+        used.update(range(len(lists)) if region.groups is None else region.groups)
+    return [item if group in used else () for group, item in enumerate(lists)]
+
+
+def _as_blocks(item: Any) -> Blocks:
+    return item if isinstance(item, Blocks) else Blocks(item)
+
+
+def _without(item: Blocks, null_block: int | None) -> Any:
+    return item.ids if null_block is None else [block for block in item.ids if block != null_block]
 
 
 def _check_pair_out(out: Any, *lists: Any) -> None:
@@ -406,22 +380,3 @@ def _check_pair_out(out: Any, *lists: Any) -> None:
         raise TypeError(f"out must be a tuple of two int32 arrays (source, destination), got {brief(out)}")
     check_ids_out(out[0], out[1], *lists)
     check_ids_out(out[1], *lists)
-
-
-def _check_moves_out(out: Any, rows: int, *inputs: Any) -> None:
-    if not isinstance(out, np.ndarray) or out.dtype != np.uint64:
-        raise TypeError(f"out must be a uint64 NumPy array, got {getattr(out, 'dtype', type(out).__name__)}")
-    check_out_memory(out, 2, *inputs)
-    if out.shape != (rows, 3):
-        raise ValueError(f"out has shape {out.shape}, the moves {(rows, 3)}")
-
-
-def as_desc_ids(ids: Any, what: str) -> NDArray[np.int32]:
-    """Return raw desc ids as C-contiguous int32; :class:`TypeError` for no integers, BlockIdError beyond int32.
-
-    NIXL casts what it gets without looking (1.5.1: an int64 of 2**32 + 5 moves block 5), so nothing else leaves here.
-    """
-    plain = type(ids) is np.ndarray and ids.dtype == np.int32 and ids.ndim == 1
-    if plain and ids.flags.c_contiguous and ids.flags.aligned:
-        return cast("NDArray[np.int32]", ids)
-    return read_ids(ids, what, "desc id")

@@ -13,6 +13,7 @@ page shapes, whatever the number of layers.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -130,8 +131,9 @@ def plan(
     >>> {source: [pair.dst.table().tolist() for pair in pairs] for source, pairs in made.items()}
     {2: [[[0, 128, 0, 256, 100]]], 3: [[[128, 128, 0, 256, 100]]]}
     """
+    dst, srcs = _check_layout(dst, "dst"), _check_srcs(srcs)
     seat = _seat(dst_rank, dst_size, src_size, srcs)
-    deliveries, missing, unused = _assign(dst, srcs, lambda name: seat, allow_missing)
+    deliveries, missing, unused = _assign(dst, _holders(srcs), lambda name: seat, allow_missing)
     return Plan(pairs_of(dst, srcs, deliveries), missing, unused, tuple(deliveries))
 
 
@@ -151,17 +153,16 @@ def reader_counts(
     srcs = _check_srcs(srcs)
     if not is_many(dsts) or isinstance(dsts, Mapping):
         raise TypeError(f"dsts must be the layouts of all destination ranks, got {brief(dsts)}")
-    dsts = tuple(dsts)
-    ranks: dict[str, list[int]] = {}
-    for number, dst in enumerate(dsts):
-        for region in _check_layout(dst, f"dsts[{number}]").regions:
-            for section in region.sections:
-                ranks.setdefault(section.name, []).append(number)
-    counts = dict.fromkeys(sorted(srcs), 0)
-    for number, dst in enumerate(dsts):
-        mine = {name: holders for name, holders in ranks.items() if number in holders}
-        seats = {name: Seat(holders.index(number), len(holders), 0) for name, holders in mine.items()}
-        deliveries, _, _ = _assign(dst, srcs, seats.__getitem__, allow_missing)
+    dsts = tuple(_check_layout(dst, f"dsts[{number}]") for number, dst in enumerate(dsts))
+    names = [[section.name for region in dst.regions for section in region.sections] for dst in dsts]
+    sizes = Counter(name for held in names for name in held)
+    turn: Counter[str] = Counter()
+    holders = _holders(srcs)
+    counts = dict.fromkeys(srcs, 0)
+    for dst, held in zip(dsts, names, strict=True):
+        seats = {name: Seat(turn[name], sizes[name], 0) for name in held}
+        turn.update(held)
+        deliveries, _, _ = _assign(dst, holders, seats.__getitem__, allow_missing)
         for rank in {take.holder.rank for delivery in deliveries for take in delivery.takes}:
             counts[rank] += 1
     return counts
@@ -206,18 +207,17 @@ def _seat(dst_rank: Any, dst_size: Any, src_size: Any, srcs: Mapping[int, Layout
 
 
 def _assign(
-    dst: Layout, srcs: Mapping[int, Layout], seat_of: Callable[[str], Seat], allow_missing: Any
+    dst: Layout, holders: Mapping[str, Sequence[Holder]], seat_of: Callable[[str], Seat], allow_missing: Any
 ) -> tuple[list[Delivery], tuple[str, ...], tuple[str, ...]]:
     """Choose the sources of every dst section; also the names that have no source and those that dst lacks."""
-    _check_layout(dst, "dst")
     allowed: Any = allow_missing if allow_missing is True else set(as_names(allow_missing, "allow_missing"))
-    holders = _holders(_check_srcs(srcs))
-    held = tuple(holders)
+    unused = dict.fromkeys(holders)
     chosen = _Chosen()
     deliveries, missing = [], []
     for region in dst.regions:
         for section in region.sections:
-            found = holders.pop(section.name, None)
+            found = holders.get(section.name)
+            unused.pop(section.name, None)
             if found is not None:
                 place = place_of(dst, section)
                 takes = chosen.takes(section, region.name, place, found, seat_of(section.name))
@@ -227,9 +227,9 @@ def _assign(
             else:
                 raise PeerMismatchError(
                     f"section {section.name!r} (region {region.name!r}): no source holds a section of that name; "
-                    f"sources hold {few(held) or 'none'}; allow_missing names the sections that may have no source"
+                    f"sources hold {few(holders) or 'none'}; allow_missing names the sections that may have no source"
                 )
-    return deliveries, tuple(missing), tuple(holders)
+    return deliveries, tuple(missing), tuple(unused)
 
 
 def _holders(srcs: Mapping[int, Layout]) -> dict[str, list[Holder]]:

@@ -92,9 +92,11 @@ def source_ranks(size: int, dst_tp: int, dst_rank: int, src_tp: int) -> tuple[in
     >>> source_ranks(8, 2, 1, 4), source_ranks(8, 4, 3, 2), source_ranks(2, 1, 0, 4)
     ((2, 3), (1,), (0, 2))
     """
-    src_tp = as_int(src_tp, "src_tp")
-    if src_tp <= 0:
-        raise GeometryError(f"src_tp must be positive, got {src_tp}")
+    dst_tp, dst_rank, src_tp = as_int(dst_tp, "dst_tp"), as_int(dst_rank, "dst_rank"), as_int(src_tp, "src_tp")
+    if src_tp <= 0 or not 0 <= dst_rank < dst_tp:
+        raise GeometryError(
+            f"expected src_tp > 0 and 0 <= dst_rank < dst_tp, got src_tp {src_tp}, dst_rank {dst_rank}, dst_tp {dst_tp}"
+        )
     wanted = shard_range(size, dst_tp, dst_rank)
     holders = [shard_range(size, src_tp, rank) for rank in range(src_tp)]
     pieces, _ = choose(wanted, holders, dst_rank * src_tp // dst_tp)

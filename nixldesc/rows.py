@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nixldesc import _kernels
-from nixldesc._check import check_out_memory
+from nixldesc._check import check_rows_out
 from nixldesc.errors import GeometryError
 
 __all__ = ["expand_table", "row_starts"]
@@ -41,7 +41,7 @@ def expand_table(table: NDArray[np.uint64], out: NDArray[np.uint64] | None = Non
     if out is None:
         out = np.empty((total, 3), dtype=np.uint64)
     else:
-        _check_table_out(out, (total, 3), table)
+        check_rows_out(out, (total, 3), table)
     if _kernels.expand_rows(table, out) != total:
         raise GeometryError("the table's counts changed while it was expanded")
     return out
@@ -71,12 +71,3 @@ def _prove_rows(table: Any) -> int:
     if total > 2**31 - 1:
         raise GeometryError(f"the table stands for {total} descriptors, more than the 2**31 - 1 that ids can name")
     return total
-
-
-def _check_table_out(out: Any, shape: tuple[int, int], *inputs: NDArray[Any]) -> None:
-    if not isinstance(out, np.ndarray) or out.dtype != np.uint64:
-        got = f"dtype {out.dtype}" if isinstance(out, np.ndarray) else type(out).__name__
-        raise TypeError(f"out must be a uint64 NumPy array, got {got}")
-    check_out_memory(out, 2, *inputs)
-    if out.shape != shape:
-        raise ValueError(f"out has shape {out.shape}, the result {shape}")

@@ -198,6 +198,38 @@ def holders(srcs: Mapping[int, Layout], name: str) -> dict[int, tuple[Section, i
     return found
 
 
+def lacking(srcs: Mapping[int, Layout], dst: Layout) -> set[str]:
+    """The sections of dst that the sources do not hold whole, at every position it may list."""
+    found = set()
+    for region in dst.regions:
+        for section in region.sections:
+            there = holders(srcs, section.name)
+            for need in _classes(there, srcs, section, dst):
+                held = [c for one, cls in there.values() if cls == need for c in cells(one)]
+                if any(cell not in held for cell in cells(section)):
+                    found.add(section.name)
+    return found
+
+
+def _classes(
+    there: Mapping[int, tuple[Section, int]], srcs: Mapping[int, Layout], section: Section,
+    dst: Layout,
+) -> set[int]:
+    """The context-parallel ranks of the source that hold a token which dst may list."""
+    if not there or not block_tokens(section):
+        return {0}
+    rank, (other, _) = next(iter(there.items()))
+    if not other.cp:
+        return {0}
+    src_tokens, dst_tokens = block_tokens(other), block_tokens(section)
+    period = src_tokens * dst_tokens * srcs[rank].cp_size * dst.cp_size
+    return {
+        t // src_tokens % srcs[rank].cp_size
+        for t in range(period)
+        if not section.cp or t // dst_tokens % dst.cp_size == dst.cp_rank
+    }
+
+
 def chosen_source(
     srcs: Mapping[int, Layout], name: str, at: Mapping[str, int], cp_class: int, turn: tuple[int, int]
 ) -> int:

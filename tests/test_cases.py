@@ -8,12 +8,13 @@ other cases are tested through the part of the API that they concern.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+from case_sides import Side, as_copies, both, byte_map, check, layout, only_pair, region
 
 from nixldesc import (
     Axis,
@@ -38,7 +39,6 @@ from nixldesc.adapter import prepare, register
 from nixldesc.testing import LoopbackAgent, LoopbackError
 from nixldesc.testing.painted import (
     Copies,
-    DeliveryError,
     Memory,
     check_delivery,
     planned_copies,
@@ -58,123 +58,6 @@ def case(name: str) -> Callable[[Test], Test]:
     return pytest.mark.parametrize(
         ("given", "want"), [pytest.param(CASES[name]["inputs"], CASES[name]["expected"], id=name)]
     )
-
-
-# -- cases with moves --------------------------------------------------------------------------
-
-ByteMap = dict[tuple[int, int], tuple[int, int]]
-
-
-def region(fields: Mapping[str, Any], sections: Sequence[Section] | None = None) -> Region:
-    """A region as the file writes it."""
-    group = fields["group"]
-    return Region(
-        fields["name"],
-        fields["base"],
-        fields["block_len"],
-        fields["num_blocks"],
-        block_stride=fields["stride"],
-        groups=tuple(group) if isinstance(group, list) else (group,),
-        mem_type=fields["mem_type"],
-        device_id=fields["device_id"],
-        sections=sections,
-    )
-
-
-def layout(fields: Sequence[Mapping[str, Any]], **how: Any) -> Layout:
-    return Layout([region(one) for one in fields], **how)
-
-
-def engine(fields: Sequence[Mapping[str, Any]], tp: int, sections: Callable[[int], Any]
-           ) -> dict[int, Layout]:
-    """All ranks of an engine of one region each."""
-    return {rank: Layout([region(fields[0], sections(rank))]) for rank in range(tp)}
-
-
-def both(given: Mapping[str, Any], sections: Callable[[int, int], Any]
-         ) -> tuple[dict[int, Layout], dict[int, Layout]]:
-    """Both engines of a case; ``sections(tp size, tp rank)``."""
-    p, d = given["p_tp"], given["d_tp"]
-    return (
-        engine(given["p_regions"], p, lambda rank: sections(p, rank)),
-        engine(given["d_regions"], d, lambda rank: sections(d, rank)),
-    )
-
-
-class Side:
-    """What one side of a case is: its ranks, and the tables that they share or have each."""
-
-    def __init__(self, layouts: Layout | Mapping[int, Layout], blocks: Any) -> None:
-        self.layouts = {0: layouts} if isinstance(layouts, Layout) else dict(layouts)
-        self.blocks: dict[int, Any] = (
-            dict(blocks) if isinstance(blocks, dict) else dict.fromkeys(self.layouts, blocks)
-        )
-
-
-def as_copies(moves: Iterable[Sequence[int]], src: Side, dst: Side) -> list[Copies]:
-    """Moves of the file; a byte outside every region counts as one of the first region's memory."""
-    found = []
-    for src_rank, src_addr, dst_rank, dst_addr, length in moves:
-        memories = []
-        for side, rank, addr in ((src, src_rank, src_addr), (dst, dst_rank, dst_addr)):
-            regions = side.layouts[rank].regions
-            inside = [
-                r for r in regions if 0 <= addr - r.base_addr < r.block_stride * r.num_blocks
-            ]
-            of = (inside or regions)[0]
-            memories.append(Memory(rank, of.mem_type, of.device_id))
-        rows = np.array([[src_addr, dst_addr, length]], np.uint64)
-        found.append(Copies(memories[0], memories[1], rows))
-    return found
-
-
-def byte_map(copies: Iterable[Copies], same: Sequence[Sequence[int]]) -> ByteMap:
-    """(dst rank, address) -> (src rank, address); ranks that hold the same count as one."""
-    first = {rank: ranks[0] for ranks in same for rank in ranks}
-    found: ByteMap = {}
-    for one in copies:
-        src_rank = first.get(one.src.rank, one.src.rank)
-        for src_addr, dst_addr, length in one.rows.tolist():
-            for i in range(length):
-                where = one.dst.rank, dst_addr + i
-                assert where not in found, f"{where} is written twice"
-                found[where] = src_rank, src_addr + i
-    return found
-
-
-def check(
-    want: Mapping[str, Any], src: Side, dst: Side, *, null_block: int | None = None
-) -> dict[int, Plan]:
-    """Our plan makes the moves of the case; the oracle accepts them and refuses the bug."""
-    plans = {
-        rank: plan(one, src.layouts, dst_rank=number, dst_size=len(dst.layouts))
-        for number, (rank, one) in enumerate(dst.layouts.items())
-    }
-    copies = planned_copies(plans, src.blocks, dst.blocks, null_block=null_block)
-    right = as_copies(want["moves"], src, dst)
-    same = want.get("values", {}).get("equivalent_src_ranks", ())
-    same = want.get("equivalent_src_ranks", same)
-    assert byte_map(copies, same) == byte_map(right, same)
-    for delivered in (copies, right):
-        judge(delivered, src, dst, null_block)
-    if "must_not_be" in want:
-        with pytest.raises(DeliveryError):
-            judge(as_copies(want["must_not_be"], src, dst), src, dst, null_block)
-    return plans
-
-
-def judge(copies: list[Copies], src: Side, dst: Side, null_block: int | None) -> None:
-    done = check_delivery(
-        src.layouts, dst.layouts, src.blocks, dst.blocks, copies, null_block=null_block
-    )
-    assert done.delivered == sum(int(one.rows[:, 2].sum()) for one in copies)
-
-
-def only_pair(plans: Mapping[int, Plan]) -> DlistPair:
-    [found] = plans.values()
-    [pairs] = found.values()
-    [pair] = pairs
-    return pair
 
 
 # -- tensor parallelism ------------------------------------------------------------------------
@@ -839,7 +722,7 @@ def test_a_region_larger_than_its_tensor(given: Any, want: Any) -> None:
     addr = memory.ctypes.data
     wrong = Layout([Region("K", addr, given["block_len"], given["num_blocks"],
                            block_stride=given["stride"], mem_type="DRAM")])
-    assert wrong.memory_ranges() == ((addr, want["error"]["need"], 0, "DRAM"),)
+    assert wrong.memory_ranges() == [(addr, want["error"]["need"], 0, "DRAM")]
     agent = LoopbackAgent("cases-tensor")
     agent.register_memory([(addr, given["tensor_bytes"], 0, "")], "DRAM")
     with pytest.raises(Exception, match="NOT_FOUND") as caught:

@@ -141,7 +141,7 @@ def test_check_says_so_when_one_block_table_would_mean_two_things(run: Any) -> N
     save(dst=side(16, 16), src=side(16, 8))
     code, out, _ = run("check", "dst.json", "src.json")
     assert code == 1
-    assert "'a' and 'b' share one block table" in out
+    assert "'a' and 'b' share the block tables" in out
     assert "|" not in out
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from agents import real_agent, takes_strided
 
 import nixldesc
 from nixldesc import _kernels
@@ -45,6 +46,7 @@ ORDER = [
     "_wire",
     "programs",
     "layout",
+    "moves",
     "pair",
     "overlap",
     "sources",
@@ -70,11 +72,7 @@ def safety_directives(source: str) -> list[str]:
     """Lines that set a safety directive: in a `# cython:` header, a decorator or a with block."""
     header = re.compile(rf"#\s*cython\s*:.*\b({SAFETY})\b")
     code = re.compile(rf"\b({SAFETY})\b")
-    return [
-        line
-        for line in source.splitlines()
-        if header.search(line) or code.search(line.split("#", 1)[0])
-    ]
+    return [line for line in source.splitlines() if header.search(line) or code.search(line.split("#", 1)[0])]
 
 
 @pytest.mark.parametrize(
@@ -95,9 +93,7 @@ def test_a_safety_directive_is_found(planted: str) -> None:
 def test_safety_directives_stand_only_in_setup_py() -> None:
     sources = [path for suffix in ("pyx", "pxd", "pxi") for path in PACKAGE.rglob(f"*.{suffix}")]
     assert sources
-    assert {str(path): safety_directives(path.read_text()) for path in sources} == {
-        str(path): [] for path in sources
-    }
+    assert {str(path): safety_directives(path.read_text()) for path in sources} == {str(path): [] for path in sources}
 
 
 def test_the_build_under_test_is_the_one_asked_for() -> None:
@@ -118,9 +114,7 @@ def test_the_build_under_test_is_the_one_asked_for() -> None:
 
 def library_modules() -> list[str]:
     """The package's modules as dotted names below `nixldesc` ("layout", "testing.loopback")."""
-    return sorted(
-        ".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in PACKAGE.rglob("*.py")
-    )
+    return sorted(".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in PACKAGE.rglob("*.py"))
 
 
 def tree(module: str) -> ast.Module:
@@ -211,9 +205,7 @@ def test_no_assert_guards_input() -> None:
 def modules_loaded_by(code: str) -> set[str]:
     """sys.modules of a fresh interpreter after `code`; warnings are errors there."""
     report = f"{code}\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", report], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", report], capture_output=True, text=True, check=True)
     return set(json.loads(done.stdout))
 
 
@@ -230,9 +222,15 @@ def test_the_adapter_loads_without_nixl() -> None:
     assert {name for name in loaded if name.split(".")[0] in {"nixl", "torch"}} == set()
 
 
-@pytest.mark.skipif(
-    not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this CPython has a GIL"
-)
+def test_the_nixl_under_test_is_the_one_asked_for() -> None:
+    """With an old one the adapter's tests are tests of its fallback, if it is really old."""
+    agent = real_agent("house")
+    version = importlib.metadata.version("nixl")
+    assert version == os.environ.get("NIXLDESC_NIXL", version)
+    assert takes_strided(agent) == ([int(part) for part in version.split(".")[:2]] >= [1, 5])
+
+
+@pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this CPython has a GIL")
 def test_the_package_leaves_a_free_threaded_python_free() -> None:
     # -W error: CPython warns when it must switch the GIL on for a module.
     code = "import sys, nixldesc; sys.exit(sys._is_gil_enabled())"

@@ -14,6 +14,7 @@ import pytest
 from nixldesc import (
     Axis,
     Blocks,
+    GeometryError,
     Layout,
     PeerMismatchError,
     Plan,
@@ -587,6 +588,53 @@ def test_what_context_parallelism_does_not_shard() -> None:
         done = deliver(engine(SRC, p), engine(DST, d), src_blocks, dst_blocks)
         state_bytes = sum(s.nbytes for s in states(0, 1, "mamba2")[0].regions[0].sections)
         assert done.delivered == 5 * 6 + d * (5 * 6 + state_bytes)
+
+
+@pytest.mark.parametrize(("p", "d"), [(2, 1), (1, 2), (2, 2), (3, 2)])
+@pytest.mark.parametrize("whole", ["source", "destination"])
+def test_dealt_out_on_one_side_and_whole_on_the_other(p: int, d: int, whole: str) -> None:
+    def engine(base: int, ranks: int, dealt_out: bool) -> tuple[dict[int, Layout], dict[int, Any]]:
+        section = Section("L0", (Axis("token", 0, 2), Axis("byte", 0, 3)), 1, cp=dealt_out)
+        found = numbered(
+            Layout([page(base, [section])], cp_rank=rank, cp_size=ranks) for rank in range(ranks)
+        )
+        return found, dealt(7, ranks) if dealt_out else {rank: [[*range(7)]] for rank in found}
+
+    srcs, src_blocks = engine(SRC, p, whole != "source")
+    dsts, dst_blocks = engine(DST, d, whole != "destination")
+    done = deliver(srcs, dsts, src_blocks, dst_blocks)
+    assert done.delivered == 7 * 6 * (d if whole == "destination" else 1)
+    assert done.uncovered == 0
+
+
+# -- more ids than int32 -----------------------------------------------------------------------
+
+
+def test_several_pairs_when_one_would_hold_too_many_ids() -> None:
+    """Blocks of 64 tokens cut to 16: each destination region alone has 2**30 descriptors."""
+    def engine(base: int, tokens: int, num_blocks: int) -> dict[int, Layout]:
+        return {0: Layout([
+            page(base + (n << 45), mla_sections(f"L{n}", block_tokens=tokens, token_bytes=1),
+                 f"region{n}", num_blocks=num_blocks)
+            for n in range(3)
+        ])}
+
+    srcs, dsts = engine(SRC, 16, 50), engine(DST, 64, 2**28)
+    [pairs] = plan(dsts[0], srcs).values()
+    assert len(pairs) > 1
+    assert all(pair.dst.num_descs <= 2**31 - 1 for pair in pairs)
+    assert sum(pair.dst.num_descs for pair in pairs) == 3 * 2**30
+    done = deliver(srcs, dsts, [[3, 1, 9, 4, 0]], [[2**28 - 1, 7]])
+    assert done.delivered == 3 * 5 * 16
+
+
+def test_a_region_with_too_many_ids_alone_is_refused() -> None:
+    def engine(tokens: int, num_blocks: int) -> Layout:
+        return Layout([page(0, mla_sections("L0", block_tokens=tokens, token_bytes=1), "kv",
+                            num_blocks=num_blocks)])
+
+    with pytest.raises(GeometryError, match="'kv'"):
+        plan(engine(64, 2**29), {0: engine(16, 50)})
 
 
 # -- everything at once ------------------------------------------------------------------------

@@ -133,15 +133,11 @@ def planned_copies(
             for pair in pairs:
                 ids = pair.desc_ids(src_blocks[src_rank], dst_blocks[dst_rank], **how)
                 tables = (pair.src.table(), pair.dst.table())
-                found += nixl_copies(
-                    src_rank, dst_rank, *tables, *ids, mem_types=pair.mem_types
-                )
+                found += nixl_copies(src_rank, dst_rank, *tables, *ids, mem_types=pair.mem_types)
     return found
 
 
-def _descriptors(
-    side: str, table: Addresses, ids: Ids
-) -> Addresses:
+def _descriptors(side: str, table: Addresses, ids: Ids) -> Addresses:
     """uint64[n, 3] ``(addr, len, dev)``: the descriptors that the ids name."""
     counts = table[:, 4] if table.shape[1] == 5 else np.ones(len(table), np.uint64)
     ends = np.cumsum(counts.astype(np.int64))
@@ -158,5 +154,3 @@ def _descriptors(
         nth = (wanted - (ends[row] - counts[row].astype(np.int64))).astype(np.uint64)
         found[:, 0] += nth * table[row, 3]
     return found
-
-

@@ -20,6 +20,7 @@ from .models import KINDS, Limits, Model, Part, random_model
 
 __all__ = ["KINDS", "EnginePair", "Limits", "random_pair"]
 
+
 @dataclass(frozen=True, slots=True)
 class EnginePair:
     """Two engines with the same model: rank -> ``Layout`` on each side.
@@ -179,9 +180,7 @@ def _chunks(
     for cache, stage in zip(model.caches, stages, strict=True):
         styles = [_style(rnd, detail, limits, part, tp) for part in cache.parts]
         if limits.any_order and rnd.random() < 0.5:  # one order for all: rows can interleave
-            styles = [
-                style._replace(order=_like(style.order, styles[0].order)) for style in styles
-            ]
+            styles = [style._replace(order=_like(style.order, styles[0].order)) for style in styles]
         detail.shuffle(styles)
         of = [served[life] for life in cache.lives]
         groups = tuple(one.group for one in of)
@@ -237,10 +236,7 @@ def _shares(rnd: Random, limits: Limits, size: int, tp: int) -> list[tuple[int, 
 def _regions(rnd: Random, limits: Limits, chunks: list[_Chunk]) -> list[_Place]:
     packed: list[list[_Chunk]] = []
     for chunk in chunks:
-        fitting = [
-            some for some in packed
-            if (some[0].groups, some[0].stage) == (chunk.groups, chunk.stage)
-        ]
+        fitting = [some for some in packed if (some[0].groups, some[0].stage) == (chunk.groups, chunk.stage)]
         if fitting and rnd.random() < 0.4:
             rnd.choice(fitting).append(chunk)
         else:
@@ -249,8 +245,10 @@ def _regions(rnd: Random, limits: Limits, chunks: list[_Chunk]) -> list[_Place]:
     for number, some in enumerate(packed):
         gap = rnd.choice((0, 0, 0, 5, 32)) if limits.any_order else 0
         hosts = [
-            n for n, place in enumerate(places)
-            if place.onto == n and place.chunks[0].stage == some[0].stage
+            n
+            for n, place in enumerate(places)
+            if place.onto == n
+            and place.chunks[0].stage == some[0].stage
             and not set(place.chunks[0].groups) & set(some[0].groups)
         ]
         if limits.aliased and hosts and rnd.random() < 0.3:
@@ -269,9 +267,7 @@ class _Page(NamedTuple):
     length: int
 
 
-def _rank(
-    rnd: Random, places: Sequence[_Place], tp_rank: int, anonymous: bool
-) -> list[Region]:
+def _rank(rnd: Random, places: Sequence[_Place], tp_rank: int, anonymous: bool) -> list[Region]:
     pages = []
     for place in places:
         sections = _sections(place, tp_rank)
@@ -298,9 +294,7 @@ def _start(rnd: Random, mem_type: str) -> int:
     return 0 if mem_type == "FILE" else rnd.choice((0x1000, 0x7F00_0000_0000, 0xFFFF_8000_0000_0000))
 
 
-def _region(
-    page: _Page, start: int, stride: int, num_blocks: int, memory: tuple[str, int], anonymous: bool
-) -> Region:
+def _region(page: _Page, start: int, stride: int, num_blocks: int, memory: tuple[str, int], anonymous: bool) -> Region:
     opaque = len(page.sections) == 1 and not page.sections[0].axes and not page.sections[0].offset
     name = "+".join(section.name for section in page.sections)
     return Region(
@@ -343,9 +337,7 @@ def _chunk_sections(chunk: _Chunk, tp_rank: int, cursor: int) -> list[Section]:
         offset = cursor if beside else cursor + style.gap
         plain = not beside and not any(style.pads)
         steps = None if plain else [step] * beside + strides
-        sections.append(
-            Section(part.name, some, part.itemsize, offset=offset, strides=steps, cp=chunk.dealt)
-        )
+        sections.append(Section(part.name, some, part.itemsize, offset=offset, strides=steps, cp=chunk.dealt))
         cursor += extent
     return sections
 

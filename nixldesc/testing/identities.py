@@ -44,9 +44,7 @@ class Held:
         return Memory(self.rank, self.region.mem_type, self.region.device_id)
 
 
-def all_held(
-    layouts: Mapping[int, Layout], tables: Mapping[int, Tables], null_block: int | None
-) -> Iterator[Held]:
+def all_held(layouts: Mapping[int, Layout], tables: Mapping[int, Tables], null_block: int | None) -> Iterator[Held]:
     """What every rank of one side lists, section by section."""
     for rank, layout in layouts.items():
         given = tables[rank]
@@ -60,9 +58,7 @@ def all_held(
                     yield Held(rank, region, section, ordinal, blocks, positions)
 
 
-def _entries(
-    layout: Layout, section: Section, table: Table, null_block: int | None
-) -> Iterator[tuple[int, int]]:
+def _entries(layout: Layout, section: Section, table: Table, null_block: int | None) -> Iterator[tuple[int, int]]:
     """The (block id, position in the sequence) of each entry that stands for something."""
     skip = getattr(table, "skip", 0)
     sharded = section.cp and _block_tokens(section) > 0
@@ -99,9 +95,7 @@ class Identities:
     The number 0 is no byte of any section.
     """
 
-    def __init__(
-        self, srcs: Mapping[int, Layout], dsts: Mapping[int, Layout], held: list[Held]
-    ) -> None:
+    def __init__(self, srcs: Mapping[int, Layout], dsts: Mapping[int, Layout], held: list[Held]) -> None:
         self._sizes: dict[str, dict[str, int]] = {}  # section -> axis -> its global size
         self._tokens: dict[str, bool] = {}
         for layout in (*srcs.values(), *dsts.values()):
@@ -185,10 +179,7 @@ class Identities:
             return
         allowed = allow_missing or ()
         known = [
-            self.inside(section)
-            for layout in srcs.values()
-            for region in layout.regions
-            for section in region.sections
+            self.inside(section) for layout in srcs.values() for region in layout.regions for section in region.sections
         ]
         known_numbers = np.sort(np.concatenate(known or [NONE]))
         for rank, layout in dsts.items():
@@ -198,8 +189,7 @@ class Identities:
                     lacking = numbers[find(known_numbers, numbers) < 0]
                     if lacking.size and section.name not in allowed:
                         raise DeliveryError(
-                            f"dst rank {rank}, region {region.name!r}: no source holds"
-                            f" {self.say(int(lacking[0]))}"
+                            f"dst rank {rank}, region {region.name!r}: no source holds {self.say(int(lacking[0]))}"
                         )
 
     def say(self, number: int) -> str:
@@ -225,5 +215,3 @@ def find(ascending: Addresses, wanted: Addresses) -> Numbers:
         return np.full(wanted.size, -1)
     at = np.minimum(np.searchsorted(ascending, wanted), ascending.size - 1)
     return np.where(ascending[at] == wanted, at, -1)
-
-

@@ -115,10 +115,7 @@ def _parts(rnd: Random, name: str, kind: str) -> tuple[Part, ...]:
         return (Part(name, *_bytes(rnd, heads, size), per_token),)
     names = (".k", ".v") if kind == "kv" else (".data", ".scale")
     sizes = (size, size) if kind == "kv" else (size, 1)
-    return tuple(
-        Part(name + end, *_bytes(rnd, heads, size), per_token)
-        for end, size in zip(names, sizes, strict=True)
-    )
+    return tuple(Part(name + end, *_bytes(rnd, heads, size), per_token) for end, size in zip(names, sizes, strict=True))
 
 
 def _bytes(rnd: Random, axes: tuple[Axis, ...], size: int) -> tuple[tuple[Axis, ...], str, int]:

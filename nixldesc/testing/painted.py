@@ -112,9 +112,7 @@ position 0, byte 0 of the item (address 0x8050) holds block 4 of region 'K', whi
         covered = find(known, canvas.identity) >= 0
         delivered += int(covered.sum())
         uncovered += int((~covered).sum())
-        bad = np.where(
-            covered, (canvas.writes != 1) | (canvas.holds != canvas.identity), canvas.writes != 0
-        )
+        bad = np.where(covered, (canvas.writes != 1) | (canvas.holds != canvas.identity), canvas.writes != 0)
         wrong += [(memory, int(addr)) for addr in canvas.addr[bad]]
     if wrong:
         words = _Words(names, known, srcs, dsts, held_src, held_dst, given)
@@ -153,9 +151,7 @@ def _painted(side: str, names: Identities, held: list[Held]) -> dict[Memory, _Ca
                 f" {names.say(int(identity[at]))}, and {names.say(int(identity[at + 1]))}"
                 " (a placeholder id is named by null_block)"
             )
-        canvases[memory] = _Canvas(
-            addr, identity, np.zeros_like(identity), np.zeros(addr.size, np.int64)
-        )
+        canvases[memory] = _Canvas(addr, identity, np.zeros_like(identity), np.zeros(addr.size, np.int64))
     return canvases
 
 
@@ -256,19 +252,13 @@ class _Words:
         return "", None
 
 
-def _place(
-    layouts: Mapping[int, Layout], held: list[Held], memory: Memory, addr: int
-) -> str:
+def _place(layouts: Mapping[int, Layout], held: list[Held], memory: Memory, addr: int) -> str:
     """An unpainted address in words."""
     for region in layouts[memory.rank].regions if memory.rank in layouts else ():
         block, inside = divmod(addr - region.base_addr, region.block_stride)
         if (region.mem_type, region.device_id) != memory[1:] or not 0 <= block < region.num_blocks:
             continue
         name = f"block {block} of region {region.name!r}"
-        listed = any(
-            block in one.blocks
-            for one in held
-            if one.rank == memory.rank and one.region.name == region.name
-        )
+        listed = any(block in one.blocks for one in held if one.rank == memory.rank and one.region.name == region.name)
         return f"byte {inside} of {name}, padding" if listed else f"{name}, which is not listed"
     return f"outside every region of {memory}"

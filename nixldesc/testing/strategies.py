@@ -116,11 +116,7 @@ def requests(
     ...     assert len(request.src_blocks[0][0]) == len(request.dst_blocks[0][0])
     >>> test()
     """
-    return _drawn(
-        lambda rnd: random_request(
-            rnd, srcs, dsts, most=most, trimmed=trimmed, null_blocks=null_blocks
-        )
-    )
+    return _drawn(lambda rnd: random_request(rnd, srcs, dsts, most=most, trimmed=trimmed, null_blocks=null_blocks))
 
 
 def transfers(limits: Limits = _LIMITS) -> st.SearchStrategy[Transfer]:
@@ -157,9 +153,7 @@ def layouts(*, most_regions: int = 5, most_groups: int = 3) -> st.SearchStrategy
     return _drawn(lambda rnd: _layout(rnd, most_regions, most_groups))
 
 
-def block_tables(
-    layout: Layout, *, num_groups: int = 1, most: int = 6
-) -> st.SearchStrategy[tuple[list[int], ...]]:
+def block_tables(layout: Layout, *, num_groups: int = 1, most: int = 6) -> st.SearchStrategy[tuple[list[int], ...]]:
     """One list of distinct block ids per group, all inside the regions that the group has.
 
     ``num_groups`` is one more than the highest group that the layout names, at least.

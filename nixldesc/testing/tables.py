@@ -38,9 +38,7 @@ class Request:
     null_block: int | None
 
 
-def random_tables(
-    rnd: Random, layout: Layout, num_groups: int, *, most: int = 6
-) -> tuple[list[int], ...]:
+def random_tables(rnd: Random, layout: Layout, num_groups: int, *, most: int = 6) -> tuple[list[int], ...]:
     """One list of distinct block ids per group, at most ``most`` each, all inside the regions.
 
     >>> from nixldesc import Region
@@ -108,14 +106,10 @@ class _Side(NamedTuple):
     pools: Mapping[int, list[list[int]]]  # rank -> for each group the ids to take from
 
 
-def _side(
-    rnd: Random, name: str, layouts: Mapping[int, Layout], most: int, null_block: int | None
-) -> _Side:
+def _side(rnd: Random, name: str, layouts: Mapping[int, Layout], most: int, null_block: int | None) -> _Side:
     named = [g for x in layouts.values() for r in x.regions for g in r.groups or ()]
     count = 1 + max(named, default=0)
-    pools = {
-        rank: _pools(rnd, layout, count, most, null_block) for rank, layout in layouts.items()
-    }
+    pools = {rank: _pools(rnd, layout, count, most, null_block) for rank, layout in layouts.items()}
     return _Side(name, layouts, count, pools)
 
 
@@ -182,8 +176,7 @@ def _linked(sides: tuple[_Side, _Side]) -> list[dict[Node, Fraction]]:
 def _sharded(side: _Side, group: int) -> bool:
     """Whether context parallelism deals this group's blocks out."""
     return any(
-        layout.cp_size > 1
-        and any(section.cp and _block_tokens(section) for section in region.sections)
+        layout.cp_size > 1 and any(section.cp and _block_tokens(section) for section in region.sections)
         for layout in side.layouts.values()
         for region in _serving(layout, group)
     )
@@ -241,9 +234,7 @@ def _window(rnd: Random, total: int, trimmed: bool, nulls: bool, plain: bool) ->
 # -- block ids ---------------------------------------------------------------------------------
 
 
-def _pools(
-    rnd: Random, layout: Layout, num_groups: int, most: int, null_block: int | None
-) -> list[list[int]]:
+def _pools(rnd: Random, layout: Layout, num_groups: int, most: int, null_block: int | None) -> list[list[int]]:
     """For each group the ids that its list may have; no two groups' blocks share memory."""
     pools = []
     for group in range(num_groups):

@@ -1,0 +1,216 @@
+"""What ids, moves, counts, choices and reports of random plans must be, besides right."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import oracle
+from drawn import all_pairs, desc_ids, fewer, plans_of
+from hypothesis import given
+
+from nixldesc import (
+    Section,
+    plan,
+    reader_counts,
+)
+from nixldesc.testing.geometry import Limits
+from nixldesc.testing.strategies import Transfer, transfers
+
+# -- ids, moves, counts ------------------------------------------------------------------------
+
+
+@fewer
+@given(transfers())
+def test_ids_are_int32_and_in_merge_order(transfer: Transfer) -> None:
+    for src_rank, dst_rank, pair in all_pairs(plans_of(transfer)):
+        merge = desc_ids(transfer, src_rank, dst_rank, pair)
+        given_order = desc_ids(transfer, src_rank, dst_rank, pair, order="given")
+        for some in (*merge, *given_order):
+            assert some.dtype == np.int32
+            assert some.flags.c_contiguous
+            assert some.ndim == 1
+        assert sorted(zip(*map(list, merge), strict=True)) == sorted(
+            zip(*map(list, given_order), strict=True)
+        )
+        # Region-major, and inside a region by dst id: so the dst ids ascend as a whole.
+        assert merge[1].tolist() == sorted(merge[1].tolist())
+        assert len(set(merge[1].tolist())) == len(merge[1])
+
+
+@fewer
+@given(transfers())
+def test_moves_are_what_nixl_makes_of_tables_and_ids(transfer: Transfer) -> None:
+    for src_rank, dst_rank, pair in all_pairs(plans_of(transfer)):
+        src_ids, dst_ids = desc_ids(transfer, src_rank, dst_rank, pair)
+        src, dst = oracle.expand(pair.src.table()), oracle.expand(pair.dst.table())
+        want = [
+            [src[s][0], dst[d][0], dst[d][1]]
+            for s, d in zip(src_ids.tolist(), dst_ids.tolist(), strict=True)
+        ]
+        assert [src[s][1] for s in src_ids.tolist()] == [row[2] for row in want]
+        moves = pair.moves(src_ids, dst_ids)
+        assert moves.dtype == np.uint64
+        assert moves.tolist() == want
+        joined = pair.moves(src_ids, dst_ids, merge=True).tolist()
+        assert byte_list(joined) == byte_list(want)
+
+
+def byte_list(rows: list[list[int]]) -> list[tuple[int, int]]:
+    return [(src + i, dst + i) for src, dst, length in rows for i in range(length)]
+
+
+@fewer
+@given(transfers())
+def test_joined_moves_leave_no_neighbours_that_touch(transfer: Transfer) -> None:
+    for src_rank, dst_rank, pair in all_pairs(plans_of(transfer)):
+        # Region by region: what two regions hold may be two registrations, which never merge.
+        for number in range(len(pair.src.regions)):
+            only = slice(number, number + 1)
+            ids = desc_ids(transfer, src_rank, dst_rank, pair, regions=only)
+            rows = pair.moves(*ids, merge=True).tolist()
+            for (src, dst, length), after in pairwise(rows):
+                assert (src + length, dst + length) != tuple(after[:2])
+
+
+@fewer
+@given(transfers())
+def test_merged_ops(transfer: Transfer) -> None:
+    for src_rank, dst_rank, pair in all_pairs(plans_of(transfer)):
+        for order in ("merge", "given"):
+            ids = desc_ids(transfer, src_rank, dst_rank, pair, order=order)
+            lists = [some.tolist() for some in ids]
+            want = oracle.merged_ops(pair.src.table(), pair.dst.table(), *lists)
+            assert pair.merged_ops(*ids) == want
+
+
+@fewer
+@given(transfers())
+def test_runs_are_as_long_as_possible(transfer: Transfer) -> None:
+    for _, _, pair in all_pairs(plans_of(transfer)):
+        whole = [
+            (origin[:2], src, dst)
+            for origin, src, dst in zip(
+                pair.origin, pair.src.regions, pair.dst.regions, strict=True
+            )
+            if src.sub_blocks == dst.sub_blocks == 1
+        ]
+        starts = {(o, s.base_addr, d.base_addr) for o, s, d in whole}
+        for origin, src, dst in whole:
+            after = src.base_addr + src.block_len, dst.base_addr + dst.block_len
+            assert (origin, *after) not in starts, f"{src.name} could go on"
+
+
+@fewer
+@given(transfers())
+def test_pairs_are_equal_region_by_region(transfer: Transfer) -> None:
+    for src_rank, dst_rank, pair in all_pairs(plans_of(transfer)):
+        regions = list(zip(pair.src.regions, pair.dst.regions, strict=True))
+        assert len(pair.origin) == len(regions)
+        by_name = [{r.name: r for r in side.regions}
+                   for side in (transfer.srcs[src_rank], transfer.dsts[dst_rank])]
+        for (src, dst), (src_name, dst_name, names) in zip(regions, pair.origin, strict=True):
+            assert src.block_len == dst.block_len
+            assert (src.mem_type, dst.mem_type) == pair.mem_types
+            assert src.sections == dst.sections == ()
+            for region, of in ((src, by_name[0][src_name]), (dst, by_name[1][dst_name])):
+                assert set(names) <= {section.name for section in of.sections}
+                assert (region.mem_type, region.device_id) == (of.mem_type, of.device_id)
+                assert region.num_blocks == of.num_blocks
+                assert region.block_stride == of.block_stride
+
+
+# -- who sends ---------------------------------------------------------------------------------
+
+
+@fewer
+@given(transfers(Limits(kinds=("attention", "kv", "mla", "state"))))
+def test_the_source_of_every_byte_is_the_one_that_the_rule_names(transfer: Transfer) -> None:
+    plans = plans_of(transfer)
+    for src_rank, dst_rank, pair in all_pairs(plans):
+        layout = transfer.srcs[src_rank]
+        for (src_name, _, names), derived in zip(pair.origin, pair.src.regions, strict=True):
+            [region] = [r for r in layout.regions if r.name == src_name]
+            start = derived.base_addr - region.base_addr
+            for section in region.sections:
+                if section.name not in names:
+                    continue
+                split = oracle_index(section, start, derived.block_len)
+                assert split, f"{section.name} has no byte in a run that names it"
+                sharded = section.cp and oracle.block_tokens(section) > 0
+                for at in split:
+                    want = oracle.chosen_source(
+                        transfer.srcs, section.name, at, layout.cp_rank if sharded else 0,
+                        transfer.pair.places[dst_rank],
+                    )
+                    assert src_rank == want
+
+
+def oracle_index(section: Section, start: int, length: int) -> list[dict[str, int]]:
+    """The global indices (tokens apart) of a section's items that begin in a range of the block."""
+    found = []
+
+    def walk(depth: int, at: int, index: dict[str, int]) -> None:
+        if depth == len(section.axes):
+            if start <= at < start + length:
+                found.append({k: v for k, v in index.items() if k != "token"})
+            return
+        axis = section.axes[depth]
+        for i in range(axis.stop - axis.start):
+            walk(depth + 1, at + i * section.strides[depth], index | {axis.name: axis.start + i})
+
+    walk(0, section.offset, {})
+    return found
+
+
+@fewer
+@given(transfers(Limits(pp=1)))
+def test_reader_counts(transfer: Transfer) -> None:
+    dsts = list(transfer.dsts.values())
+    want = dict.fromkeys(transfer.srcs, 0)
+    for number, layout in enumerate(dsts):
+        for source in plan(layout, transfer.srcs, dst_rank=number, dst_size=len(dsts)):
+            want[source] += 1
+    assert reader_counts(dsts, transfer.srcs) == want
+
+
+# -- what is not delivered ---------------------------------------------------------------------
+
+
+@fewer
+@given(transfers())
+def test_undelivered(transfer: Transfer) -> None:
+    for rank, found in plans_of(transfer).items():
+        layout = transfer.dsts[rank]
+        reports = found.undelivered(
+            transfer.src_blocks, transfer.dst_blocks[rank], null_block=transfer.null_block
+        )
+        got = [(name, block, t) for name, block, low, high in reports for t in range(low, high)]
+        want = oracle.undelivered(
+            transfer.srcs, transfer.src_blocks, layout, transfer.dst_blocks[rank],
+            transfer.null_block,
+        )
+        assert sorted(got) == sorted(want)
+
+
+@fewer
+@given(transfers())
+def test_uncovered(transfer: Transfer) -> None:
+    for src_rank, dst_rank, pair in all_pairs(plans_of(transfer)):
+        filled = set(desc_ids(transfer, src_rank, dst_rank, pair)[1].tolist())
+        tables: Any = transfer.dst_blocks[dst_rank]
+        where = {(d.region, d.block, d.sub): i for i, d in enumerate(oracle.descs(pair.dst))}
+        want = {
+            where[number, int(block), k]
+            for number, region in enumerate(pair.dst.regions)
+            for group in oracle.groups_of(region, len(tables))
+            for block in getattr(tables[group], "ids", tables[group])
+            if transfer.null_block is None or block != transfer.null_block
+            for k in range(region.sub_blocks)
+        }
+        got = pair.uncovered(
+            transfer.src_blocks[src_rank], tables, null_block=transfer.null_block
+        )
+        assert got.dtype == np.int32
+        assert sorted(got.tolist()) == sorted(want - filled)

@@ -1,0 +1,198 @@
+"""The shipped random geometries: they reach every kind of pair, and keep within their limits."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import oracle
+from hypothesis import given, settings
+
+from nixldesc import Layout, Region, Section
+from nixldesc.testing import EnginePair, Limits, Transfer, random_pair, random_request, tp_pairs, transfers
+
+few = settings(max_examples=50)
+
+
+def sections_of(layouts: dict[int, Layout]) -> Iterator[tuple[Region, Section]]:
+    for layout in layouts.values():
+        for region in layout.regions:
+            for section in region.sections:
+                yield region, section
+
+
+def widths(transfer: Transfer) -> Iterator[str]:
+    p_cp, d_cp = (side[0].cp_size for side in map(ranks, (transfer.srcs, transfer.dsts)))
+    yield f"context parallel {p_cp}:{d_cp}"
+    p, d = len(transfer.srcs) // p_cp, len(transfer.dsts) // d_cp
+    yield "equal widths" if p == d else "source wider" if p > d else "destination wider"
+    if p % d and d % p:
+        yield "widths that do not divide"
+    if any(size < len(transfer.dsts) for _, size in transfer.pair.places.values()):
+        yield "pipeline stages"
+
+
+def ranks(layouts: dict[int, Layout]) -> list[Layout]:
+    return list(layouts.values())
+
+
+def memories(layouts: dict[int, Layout]) -> Iterator[str]:
+    for layout in layouts.values():
+        mem_types = {region.mem_type for region in layout.regions}
+        yield from mem_types
+        if len(mem_types) > 1:
+            yield "mixed memory"
+        if len({region.num_blocks for region in layout.regions}) > 1:
+            yield "unequal capacities"
+        bases = {(r.mem_type, r.device_id, r.base_addr) for r in layout.regions}
+        if len(bases) < len(layout.regions):
+            yield "aliased regions"
+        for region in layout.regions:
+            if len(region.groups or ()) > 1:
+                yield "a region of several groups"
+            if region.block_stride > region.block_len:
+                yield "padded blocks"
+            if len({section.name.split(".")[0] for section in region.sections}) > 1:
+                yield "packed rows"
+
+
+def order(section: Section) -> list[str]:
+    """Axes from the largest stride to the smallest."""
+    steps = sorted(zip(section.strides, section.axes, strict=True), key=lambda pair: -pair[0])
+    return [axis.name for _, axis in steps]
+
+
+def differences(transfer: Transfer) -> Iterator[str]:
+    src = {section.name: (region, section) for region, section in sections_of(transfer.srcs)}
+    for region, section in sections_of(transfer.dsts):
+        other_region, other = src[section.name]
+        p_tokens, d_tokens = oracle.block_tokens(other), oracle.block_tokens(section)
+        yield "tokens" if d_tokens else "state"
+        if p_tokens != d_tokens:
+            yield "other block_tokens"
+            if p_tokens % d_tokens and d_tokens % p_tokens:
+                yield "block_tokens that do not divide"
+        if order(section) != order(other):
+            yield "axes in another order"
+        if not section.cp:
+            yield "not sharded by context parallelism"
+        if region.groups != other_region.groups:
+            yield "other groups"
+        if len(region.sections) != len(other_region.sections):
+            yield "other regions"
+
+
+def shards(layouts: dict[int, Layout], side: str) -> Iterator[str]:
+    held: dict[str, list[str]] = {}
+    for _, section in sections_of(layouts):
+        held.setdefault(section.name, []).append(str(section.axes))
+    for ranges in held.values():
+        if 1 < len(set(ranges)) < len(ranges):
+            yield f"shards with replicas on the {side} side"
+
+
+def lists(transfer: Transfer) -> Iterator[str]:
+    for tables in transfer.dst_blocks.values():
+        for table in tables:
+            if getattr(table, "skip", 0):
+                yield "a skipped prefix"
+            if isinstance(table, (list, tuple)) and transfer.null_block in table:
+                yield "placeholders"
+
+
+def features(transfer: Transfer) -> set[str]:
+    """What is special about a transfer."""
+    return {
+        *widths(transfer), *memories(transfer.srcs), *memories(transfer.dsts),
+        *differences(transfer), *lists(transfer),
+        *shards(transfer.srcs, "source"), *shards(transfer.dsts, "destination"),
+    }
+
+
+KINDS = {
+    *(f"context parallel {p}:{d}" for p in (1, 2, 3) for d in (1, 2, 3)),
+    "equal widths", "source wider", "destination wider", "widths that do not divide",
+    "pipeline stages", "VRAM", "DRAM", "FILE", "mixed memory", "unequal capacities",
+    "aliased regions", "a region of several groups", "padded blocks", "packed rows", "tokens",
+    "state", "other block_tokens", "block_tokens that do not divide", "axes in another order",
+    "not sharded by context parallelism", "other groups", "other regions",
+    "shards with replicas on the source side", "shards with replicas on the destination side",
+    "a skipped prefix", "placeholders",
+}
+
+
+def test_random_transfers_reach_every_kind() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(600):
+        rnd = Random(seed)
+        pair = random_pair(rnd)
+        seen.update(features(Transfer(pair, random_request(rnd, pair.srcs, pair.dsts))))
+    assert {kind for kind in KINDS if seen[kind] < 3} == set()
+    assert set(seen) <= KINDS
+
+
+@few
+@given(transfers(Limits(
+    tp=2, cp=1, pp=1, kinds=("attention", "mla"), mem_types=("DRAM",), block_tokens=(4,),
+    ragged=False, aliased=False, any_order=False,
+)))
+def test_limits_are_kept(transfer: Transfer) -> None:
+    never = {
+        "VRAM", "FILE", "mixed memory", "aliased regions", "a region of several groups",
+        "padded blocks", "state", "other block_tokens", "not sharded by context parallelism",
+        "pipeline stages",
+    }
+    assert features(transfer) & never == set()
+    assert len(transfer.srcs) <= 2
+    assert len(transfer.dsts) <= 2
+
+
+@few
+@given(tp_pairs())
+def test_the_sources_hold_all_that_the_destinations_want(pair: EnginePair) -> None:
+    held = {
+        (section.name, str(cell))
+        for _, section in sections_of(pair.srcs)
+        for cell in oracle.cells(section)
+    }
+    for _, section in sections_of(pair.dsts):
+        assert {(section.name, str(cell)) for cell in oracle.cells(section)} <= held
+
+
+@few
+@given(transfers())
+def test_replicas_list_the_same_positions(transfer: Transfer) -> None:
+    """So that any of them may be the source: what one rank lists, all of its class list."""
+    listed: dict[tuple[str, int], set[frozenset[oracle.Token]]] = {}
+    for rank, layout in transfer.srcs.items():
+        tokens = oracle.tokens(layout, transfer.src_blocks[rank], transfer.null_block)
+        for _, section in sections_of({rank: layout}):
+            sharded = section.cp and oracle.block_tokens(section) > 0
+            key = section.name, layout.cp_rank if sharded else 0
+            mine = frozenset(token for token in tokens if token[0] == section.name)
+            listed.setdefault(key, set()).add(mine)
+    assert all(len(sets) == 1 for sets in listed.values())
+
+
+@few
+@given(transfers())
+def test_no_two_listed_blocks_share_a_byte(transfer: Transfer) -> None:
+    for layouts, blocks in (
+        (transfer.srcs, transfer.src_blocks), (transfer.dsts, transfer.dst_blocks),
+    ):
+        for rank, layout in layouts.items():
+            spans = []
+            for region in layout.regions:
+                for group in oracle.groups_of(region, len(blocks[rank])):
+                    table: Any = blocks[rank][group]
+                    for block in getattr(table, "ids", table):
+                        if block != transfer.null_block:
+                            start = region.base_addr + int(block) * region.block_stride
+                            memory = region.mem_type, region.device_id
+                            spans.append((*memory, start, start + region.block_len))
+            spans.sort()
+            for one, other in itertools.pairwise(spans):
+                assert one[:2] != other[:2] or one[3] <= other[2]
