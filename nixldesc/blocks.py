@@ -46,6 +46,9 @@ __all__ = [
 #: More lists than any engine has groups: somebody gave a list of ids for a list of lists.
 MAX_LISTS = 2**16
 
+#: A range is a few bytes whatever its length, so its length is bounded before it becomes memory.
+MAX_RANGE = 2**24
+
 #: One group's block ids: a list, tuple, range or integer array.
 BlockIds: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
 
@@ -155,6 +158,8 @@ def _read_range(ids: range, what: str) -> BlockIds:
         return ()
     if not (-(2**31) <= min(ids[0], ids[-1]) and max(ids[0], ids[-1]) < 2**31):
         raise BlockIdError(f"{what}: {brief(ids)} leaves the range of block ids, which are below 2**31")
+    if len(ids) > MAX_RANGE:
+        raise BlockIdError(f"{what}: {brief(ids)} stands for {len(ids)} blocks, more than {MAX_RANGE}")
     return np.arange(ids.start, ids.stop, ids.step, dtype=np.int64)
 
 

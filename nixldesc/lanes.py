@@ -18,7 +18,10 @@ from nixldesc.pair import DlistPair, Origin, derived_pair
 from nixldesc.region import Region, derive
 from nixldesc.sources import Meeting, Take
 
-__all__ = ["pairs_of"]
+__all__ = ["MAX_LANES", "pairs_of"]
+
+#: More rows than any engine's plan; bounds what two strangers' pages can make a plan build.
+MAX_LANES = 2**17
 
 
 #: One run between a source and a destination region: (src, dst, origin, places). Thousands a plan: a plain tuple.
@@ -32,12 +35,20 @@ def pairs_of(
     memo: dict[Any, list[Run]] = {}
     tables = _BlockTables()
     lanes: dict[tuple[int, str, str], list[_Lane]] = {}
+    count = 0
     for region, by_source in _by_region(deliveries):
         for rank, parts in by_source.items():
             kinds: dict[str, list[_Lane]] = {}
             for (_, meeting), takes in parts.items():
                 tables.prove(rank, region, meeting, takes[0])
-                kinds.setdefault(takes[0].holder.region.mem_type, []).extend(_lanes(region, meeting, takes, memo))
+                found = _lanes(region, meeting, takes, memo)
+                kinds.setdefault(takes[0].holder.region.mem_type, []).extend(found)
+                count += len(found)
+                if count > MAX_LANES:
+                    raise PeerMismatchError(
+                        f"region {region.name!r}: the two sides' pages touch in so many places that the plan has more "
+                        f"than {MAX_LANES} rows; store the bytes in the same order on both sides"
+                    )
             for src_mem, found in kinds.items():
                 if len(parts) > 1:
                     found.sort(key=lambda lane: lane[1].base_addr)

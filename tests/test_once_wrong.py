@@ -16,6 +16,7 @@ from nixldesc import (
     BlockIdError,
     Blocks,
     DlistPair,
+    GeometryError,
     Layout,
     PeerMismatchError,
     Plan,
@@ -151,3 +152,26 @@ def test_a_plan_says_which_argument_is_no_layout() -> None:
     layout = Layout([Region("k", 0, 16, 8)])
     with pytest.raises(TypeError, match="srcs must map source ranks to layouts"):
         plan(layout, [layout], src_size=4)  # type: ignore[arg-type]
+
+
+def test_a_plan_of_strangers_is_bounded_in_all() -> None:
+    def engine(stride: int) -> Layout:
+        axes = (Axis("token", 0, 4096), Axis("x", 0, 1))
+        regions = [
+            Region(f"l{i}", i << 20, 16384, 2, sections=[Section(f"l{i}", axes, 1, strides=(stride, 1))])
+            for i in range(40)
+        ]
+        return Layout(regions)
+
+    with pytest.raises(PeerMismatchError, match="more than 131072 rows"):
+        plan(engine(2), {0: engine(4)})
+
+
+def test_a_layout_of_countless_rows_is_refused() -> None:
+    with pytest.raises(GeometryError, match="536870912 table rows"):
+        Layout([Region("r", 0, 1, 2, sub_blocks=2**29, block_stride=2**30)])
+
+
+def test_a_range_is_bounded_before_it_becomes_memory() -> None:
+    with pytest.raises(BlockIdError, match="2147483647 blocks"):
+        Layout([Region("k", 0, 16, 8)]).desc_ids([range(2**31 - 1)])
