@@ -21,6 +21,12 @@ __all__ = ["PeerLists", "Range", "drop", "unless_named"]
 #: ``(addr, len, device_id, mem_type)``, as ``Layout.memory_ranges`` gives them.
 Range: TypeAlias = tuple[int, int, int, str]
 
+# NIXL says no more than NIXL_ERR_NOT_FOUND for each of these (1.5.1).
+_ADVICE = {
+    False: "; has this agent registered that memory (register(agent, layout)), and is it the side that local= names?",
+    True: "; had the peer registered that memory before its metadata came here (add_remote_agent)?",
+}
+
 _lock = Lock()
 _dropped: deque[Callable[[], bool]] = deque()
 
@@ -131,7 +137,8 @@ class PeerLists:
         except TransferError as e:
             raise e from unknown
         except Exception as e:
-            raise failure(self._peer_name, what, "prepare", e) from e
+            advice = _ADVICE[owner == self._peer_name] if str(e).startswith("NIXL_ERR_NOT_FOUND") else ""
+            raise failure(self._peer_name, what, "prepare", e, advice) from e
         self._book.dense = True
         return handle
 

@@ -72,7 +72,7 @@ class Route(NamedTuple):
         return cls(f"{src} to {dst}", src in _MEMORY and dst in _MEMORY)
 
 
-def failure(peer_name: str, what: str, step: str, why: BaseException | str) -> TransferError:
+def failure(peer_name: str, what: str, step: str, why: BaseException | str, advice: str = "") -> TransferError:
     """Return the TransferError of a step that NIXL refused; its cause is NIXL's exception.
 
     NIXL raises classes of its own whose text is the status word; whatever else comes keeps its class in the message.
@@ -81,7 +81,7 @@ def failure(peer_name: str, what: str, step: str, why: BaseException | str) -> T
     words = str(why).partition("\n")[0][:200]
     if isinstance(why, BaseException) and not words.startswith("NIXL_"):
         words = f"{type(why).__name__}: {words}" if words else type(why).__name__
-    error = TransferError(f"peer {peer_name!r}, {what}: {step} failed with {words}")
+    error = TransferError(f"peer {peer_name!r}, {what}: {step} failed with {words}{advice}")
     if isinstance(why, BaseException):
         error.__cause__ = why.with_traceback(None)
     return error

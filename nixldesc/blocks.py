@@ -251,11 +251,11 @@ def _item(ids: Any, position: int) -> str:
     return brief(item)
 
 
-def out_of_range(where: str, ids: Any, position: int, name: str, num_blocks: int) -> BlockIdError:
+def out_of_range(where: str, ids: Any, position: int, name: str, num_blocks: int, advice: str = "") -> BlockIdError:
     """Return the error for a block id that region `name` of `num_blocks` blocks does not have."""
     return BlockIdError(
         f"{where}, position {position}: block id {shown(ids, position)} is out of range, region {name!r} has "
-        f"{num_blocks} blocks (0 to {num_blocks - 1})"
+        f"{num_blocks} blocks (0 to {num_blocks - 1}){advice}"
     )
 
 

@@ -211,7 +211,8 @@ class DlistPair:
             takers = [i for i in range(*span) if fault.group in (regions[i].groups or (fault.group,))]
             least = min(takers, key=lambda i: regions[i].num_blocks)
             name = self.origin[least][fault.side]
-            return out_of_range(where, ids, fault.position, str(name), regions[least].num_blocks)
+            advice = "; are these the other side's ids, or logical ones for kernel_blocks() to expand?"
+            return out_of_range(where, ids, fault.position, str(name), regions[least].num_blocks, advice)
         return word_reading(fault, where, ids)
 
     def uncovered(

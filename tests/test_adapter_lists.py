@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from agents import painted
 from engines import SIDES, Engine, L, N, Pair, local_preps, moved, shifted
@@ -310,3 +311,13 @@ def test_the_agent_is_the_destination_unless_said(pair: Pair) -> None:
     with prepare(pair.mine, pair.theirs.name, pair.plan) as peer:
         assert peer.operation == "READ"
     pair.close()
+
+
+def test_unregistered_memory_is_told_what_to_do() -> None:
+    memory, mine, theirs = np.zeros(64, np.uint8), LoopbackAgent("mine"), LoopbackAgent("theirs")
+    layout = Layout([Region("k", memory.ctypes.data, 8, 8, mem_type="DRAM")])
+    mine.add_remote_agent(theirs.get_agent_metadata())
+    with pytest.raises(TransferError, match=r"has this agent registered that memory \(register\("):
+        prepare(mine, "theirs", (layout, layout))
+    with register(mine, layout), pytest.raises(TransferError, match="had the peer registered that memory before"):
+        prepare(mine, "theirs", (layout, layout))

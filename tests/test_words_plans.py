@@ -288,6 +288,7 @@ MISTAKES = {
         lambda: pair_of(region("p", blocks=100), region("d", 0x9000)).desc_ids([[1, 2]], [[40, 41]]),
         BlockIdError,
         "destination group 0, position 0: block id 40 is out of range, region 'd' has 8 blocks (0 to 7)",
+        "the other side's ids, or logical ones for kernel_blocks()",
     ),
     "forgotten groups": no(
         lambda: layout().desc_ids([1, 2, 3]),
