@@ -22,6 +22,8 @@ ARGS ?=
 NIXL := 1.5.1
 # The last NIXL without N x 5 lists: the adapter falls back to N x 3.
 OLD_NIXL := 1.4.1
+# How many for `test-fuzz`.
+INPUTS := 1000000
 
 # An interpreter that the PATH names but does not run (pyenv) is looked for.
 PY := $(shell if $(PYTHON) -c '' 2>/dev/null; then echo '$(PYTHON)'; else .ci/find-python $(PYTHON:python%=%); fi)
@@ -74,19 +76,19 @@ endef
 
 # Editable: the two that a developer uses all day.
 .venv/demo-$(V)/installed: .venv/demo-$(V)/made $(BUILT)
-	$(@D)/bin/pip install -q --no-build-isolation -e '.[cli]'
+	$(@D)/bin/pip install -q --prefer-binary --no-build-isolation -e '.[cli]'
 	touch $@
 .venv/test-$(V)/installed: .venv/test-$(V)/made $(BUILT)
-	$(@D)/bin/pip install -q --no-build-isolation -e '.[test]'
+	$(@D)/bin/pip install -q --prefer-binary --no-build-isolation -e '.[test,lint]'
 	touch $@
 .venv/bench-$(V)/installed: .venv/bench-$(V)/made $(BUILT)
-	$(@D)/bin/pip install -q --no-build-isolation -e '.[bench]'
+	$(@D)/bin/pip install -q --prefer-binary --no-build-isolation -e '.[bench]'
 	touch $@
 
 # Wheels: what users get, and the two builds that check themselves.
 define install
 	rm -rf build/$(1)
-	NIXLDESC_BUILD=$(1) $(@D)/bin/pip install -q --no-build-isolation '.[test]'
+	NIXLDESC_BUILD=$(1) $(@D)/bin/pip install -q --prefer-binary --no-build-isolation '.[test]'
 	touch $@
 endef
 .venv/checked-$(V)/installed: .venv/checked-$(V)/made $(SOURCES)
@@ -126,8 +128,8 @@ clean:
 
 # ---------------------------------------------------------------- the hard way
 
-.PHONY: test-checked test-asan test-old-nixl test-wheel test-dist test-pythons
-test-hard: test-checked test-asan test-old-nixl test-dist test-pythons
+.PHONY: test-checked test-asan test-fuzz test-old-nixl test-wheel test-dist test-pythons
+test-hard: test-checked test-asan test-fuzz test-old-nixl test-dist test-pythons
 
 # $(call suite,ENVIRONMENT,VARIABLES,WHAT): the suite against an installed copy, from a folder that
 # holds no nixldesc, so that the sources cannot stand in for it.
@@ -149,8 +151,13 @@ test-asan: .venv/asan-$(V)/installed
 	    LD_PRELOAD="$$(for lib in asan ubsan stdc++; do gcc -print-file-name=lib$$lib.so; done | xargs)" \
 	    ,$(EVERYTHING))
 
+# A stranger's metadata, changed a little, a million times.
+test-fuzz: .venv/checked-$(V)/installed
+	mkdir -p build/run
+	cd build/run && ../../.venv/checked-$(V)/bin/python ../../tests/hard/fuzz_stranger.py $(INPUTS)
+
 test-old-nixl: .venv/nixl-$(OLD_NIXL)-$(V)/installed
-	$(call suite,nixl-$(OLD_NIXL),,$(EVERYTHING))
+	$(call suite,nixl-$(OLD_NIXL),NIXLDESC_NIXL=$(OLD_NIXL),$(EVERYTHING))
 
 test-wheel: .venv/wheel-$(V)/installed
 	$(call suite,wheel,,$(EVERYTHING))

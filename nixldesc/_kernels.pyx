@@ -57,6 +57,14 @@ cdef extern from *:
     #endif
     }
 
+    /* So many ids of a request are served from the stack. Under the sanitizer next to none: on the heap each list has
+       red zones around it. */
+    #ifdef __SANITIZE_ADDRESS__
+    #define NIXLDESC_ROOM 1
+    #else
+    #define NIXLDESC_ROOM 512
+    #endif
+
     /* The one addition per descriptor; on x86-64 with the widest vectors that the processor at hand has. */
     #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__)
     __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -76,6 +84,7 @@ cdef extern from *:
         }
     }
     """
+    enum: NIXLDESC_ROOM
     int nixldesc_small_int(PyObject* item, int64_t* value) noexcept nogil
     void nixldesc_spread(
         const int32_t* flat, Py_ssize_t n, const int32_t* starts, Py_ssize_t step, Py_ssize_t count, int32_t* out
@@ -110,8 +119,7 @@ cdef enum:
     _LONG = 4096         # fewer ids than this are done before another thread could have taken the GIL
     _LARGE = 16384       # more ids on a side: both sides share one array's memory
     _SHORT = 64          # so many pairs are met on the stack
-    _LISTS = 8           # a request of so many lists and
-    _ROOM = 512          # so many ids is served from the stack
+    _LISTS = 8           # a request of so many lists is served from the stack
 
 cdef struct Ids:         # one block list, read
     int32_t* at
@@ -135,7 +143,7 @@ cdef struct Scratch:     # a request's memory: the stack for short ones, the hea
     Py_ssize_t used
     Ids few_ids[_LISTS]
     Flat few_flats[_LISTS]
-    int32_t room[_ROOM]
+    int32_t room[NIXLDESC_ROOM]
 
 cdef struct Fault:
     int code
@@ -170,14 +178,14 @@ cdef int _open(Scratch* scratch, Py_ssize_t num_ids, Py_ssize_t num_flats) noexc
 cdef int32_t* _room(Scratch* scratch, Py_ssize_t n) noexcept nogil:
     """Return memory for `n` ids, NULL where there is none."""
     cdef int32_t* at = scratch.room + scratch.used
-    if n <= _ROOM - scratch.used:
+    if n <= NIXLDESC_ROOM - scratch.used:
         scratch.used += n
         return at
     return <int32_t*>malloc(n * sizeof(int32_t)) if n < INT32_MAX else NULL
 
 
 cdef inline void _give_back(Scratch* scratch, int32_t* at) noexcept nogil:
-    if at < scratch.room or at > scratch.room + _ROOM:
+    if at < scratch.room or at > scratch.room + NIXLDESC_ROOM:
         free(at)
 
 
