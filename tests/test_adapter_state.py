@@ -7,6 +7,7 @@ nobody is notified of a failure, and whoever is told "DONE" has notified. At the
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -290,6 +291,8 @@ class AdapterLife(RuleBasedStateMachine):
         self.open.clear()
         for held in self.held:
             held.clear()
+        # Since CPython 3.13 an error that went through a context manager may hold its frames until then.
+        gc.collect()
         # A last caller looks after what finalisers could not release at the time.
         for _ in range(10):
             with prepare(agent, "me", (), local="dst"):
