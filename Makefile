@@ -146,6 +146,7 @@ test-checked: .venv/checked-$(V)/installed
 # exceptions (NIXL throws some). Python itself leaks at its end, so leaks are not looked for. With
 # PYTHONMALLOC=malloc each Python object has red zones around it.
 test-asan: .venv/asan-$(V)/installed
+	rm -f build/run/sanitizer.*
 	$(call suite,asan,NIXLDESC_BUILD=asan PYTHONMALLOC=malloc \
 	    ASAN_OPTIONS=detect_leaks=0:log_path=sanitizer UBSAN_OPTIONS=print_stacktrace=1:log_path=sanitizer \
 	    LD_PRELOAD="$$(for lib in asan ubsan stdc++; do gcc -print-file-name=lib$$lib.so; done | xargs)" \
