@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from nixldesc._cli.demo.wire import PATIENCE, Channel, Gone
 from nixldesc._cli.screen import Screen
+from nixldesc.errors import TransferError
 
 __all__ = ["DemoError", "EngineMain", "run_engines"]
 
@@ -106,7 +107,8 @@ def _work(main: EngineMain, kind: str, end: socket.socket, events: Connection) -
     last: tuple[str, Any]
     try:
         last = ("done", main(kind, channel, lambda text: events.send(("doing", text))))
-    except Gone as error:
+    except (Gone, TransferError) as error:
+        # A transfer fails, too, when the peer's agent goes; the peer may not have said why yet.
         last = ("gone", str(error))
     except BaseException as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
