@@ -124,8 +124,11 @@ class _BlockTables:
 
     def _agree_place(self, table: str, group: int | None, place: Place, name: str) -> None:
         self._places.setdefault((table, group), (place, name))
-        for (other, its_group), (meant, by) in self._places.items():
-            if other == table and (its_group == group or None in (its_group, group)) and meant != place:
+        # Only a table of every group has to be held against all others.
+        others = list(self._places) if group is None else [(table, group), (table, None)]
+        for other in others:
+            meant, by = self._places.get(other, (place, name))
+            if other[0] == table and meant != place:
                 where = "of every group" if group is None else f"of group {group}"
                 raise PeerMismatchError(
                     f"sections {by!r} and {name!r} share {table} {where}, but entry i stands at {_words(meant)} for "
@@ -134,10 +137,17 @@ class _BlockTables:
 
     def _agree_cut(self, tables: tuple[int, int | None, int | None], cut: Cut, name: str) -> None:
         self._cuts.setdefault(tables, (cut, name))
-        for other, (meant, by) in self._cuts.items():
-            if meant != cut and other[0] == tables[0] and _same_tables(other[1:], tables[1:]):
+        rank, src_group, dst_group = tables
+        others = [tables]
+        if src_group is None:  # each group with its like
+            others = [other for other in self._cuts if other[0] == rank and other[1] == other[2]]
+        elif src_group == dst_group:
+            others.append((rank, None, None))
+        for other in others:
+            meant, by = self._cuts.get(other, (cut, name))
+            if meant != cut:
                 raise PeerMismatchError(
-                    f"sections {by!r} and {name!r} share the block tables of source {tables[0]} and destination, but "
+                    f"sections {by!r} and {name!r} share the block tables of source {rank} and destination, but "
                     f"their block_tokens are as {meant.src} to {meant.dst} and as {cut.src} to {cut.dst}: one pair of "
                     f"tables cannot say both; give them different groups"
                 )
@@ -145,13 +155,6 @@ class _BlockTables:
 
 def _words(place: Place) -> str:
     return "block skip + i" if place.every == 1 else f"block {place.first} + (skip + i) * {place.every}"
-
-
-def _same_tables(a: tuple[int | None, int | None], b: tuple[int | None, int | None]) -> bool:
-    """Whether two pairs of groups can be the same lists; (None, None) is each group with its like."""
-    if a == (None, None) or b == (None, None):
-        return a == b or a[0] == a[1] or b[0] == b[1]
-    return a == b
 
 
 def _met_groups(rank: int, src: Region, dst: Region, name: str) -> list[tuple[int | None, int | None]]:

@@ -175,3 +175,29 @@ def test_a_layout_of_countless_rows_is_refused() -> None:
 def test_a_range_is_bounded_before_it_becomes_memory() -> None:
     with pytest.raises(BlockIdError, match="2147483647 blocks"):
         Layout([Region("k", 0, 16, 8)]).desc_ids([range(2**31 - 1)])
+
+
+@pytest.mark.parametrize("turn", [1, -1])
+def test_a_table_of_every_group_is_held_against_each_group(turn: int) -> None:
+    def engine(tokens: int) -> Layout:
+        a = Section("a", (Axis("token", 0, tokens),), 1)
+        b = Section("b", (Axis("token", 0, 8),), 1)
+        regions = [
+            Region("a", 0, tokens, 4, sections=[a]),
+            Region("b", 100, 8, 4, groups=(0,), sections=[b]),
+        ]
+        return Layout(regions[::turn])
+
+    assert list(plan(engine(8), {0: engine(8)})) == [0]
+    with pytest.raises(PeerMismatchError, match="share the block tables of source 0 and destination"):
+        plan(engine(8), {0: engine(4)})
+
+
+def test_a_strangers_many_groups_are_looked_up_not_searched() -> None:
+    # Searching them all for each of them would take minutes.
+    groups = range(20_000)
+    section = Section("a", TOKENS, 1)
+    src = Layout([Region("a", 0, 32, 2, groups=groups, sections=[section])])
+    dst = Layout([Region("a", 0, 32, 2, sections=[section])])
+    (pair,) = plan(dst, {0: src})[0]
+    assert pair.src.regions[0].groups == tuple(groups)
