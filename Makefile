@@ -34,7 +34,7 @@ $(error there is no '$(PYTHON)' here: name an interpreter, PYTHON=python3.12)
 endif
 
 # What an installed copy is made of; an editable one needs only the first line.
-BUILT := setup.py pyproject.toml nixldesc/_version.py $(wildcard nixldesc/*.pyx nixldesc/*.pxi)
+BUILT := setup.py pyproject.toml nixldesc/_version.py $(wildcard nixldesc/kernels/*.p*)
 SOURCES := $(BUILT) $(shell find nixldesc -name '*.py' -o -name '*.pyi')
 
 .PHONY: demo test test-hard bench clean lint types
@@ -115,7 +115,7 @@ lint: .venv/test-$(V)/installed
 
 types: .venv/test-$(V)/installed
 	.venv/test-$(V)/bin/mypy
-	.venv/test-$(V)/bin/stubtest nixldesc._kernels
+	.venv/test-$(V)/bin/stubtest nixldesc.kernels._kernels
 
 bench: .venv/bench-$(V)/installed
 	.venv/bench-$(V)/bin/python bench/ratios.py
@@ -159,7 +159,7 @@ test-fuzz: .venv/checked-$(V)/installed
 
 # Without the benchmarks: their baselines are N x 5 lists.
 test-old-nixl: .venv/nixl-$(OLD_NIXL)-$(V)/installed
-	$(call suite,nixl-$(OLD_NIXL),NIXLDESC_NIXL=$(OLD_NIXL),$(EVERYTHING) --ignore ../../tests/test_bench.py)
+	$(call suite,nixl-$(OLD_NIXL),NIXLDESC_NIXL=$(OLD_NIXL),$(EVERYTHING) --ignore ../../tests/house/test_bench.py)
 
 test-wheel: .venv/wheel-$(V)/installed
 	$(call suite,wheel,,$(EVERYTHING))

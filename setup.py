@@ -1,7 +1,7 @@
-"""Builds the one extension, `nixldesc._kernels`.
+"""Builds the one extension, `nixldesc.kernels._kernels`.
 
 Everything about the project that is only data stands in pyproject.toml. What stands here is how the
-loops are compiled, and nowhere else: no .pyx file sets a safety directive (tests/test_house.py).
+loops are compiled, and nowhere else: no .pyx file sets a safety directive (tests/house/test_house.py).
 
 The environment variable NIXLDESC_BUILD chooses a profile:
 
@@ -47,8 +47,8 @@ if profile not in PROFILES:
 directives, compile_args, link_args = PROFILES[profile]
 
 kernels = Extension(
-    "nixldesc._kernels",
-    ["nixldesc/_kernels.pyx"],
+    "nixldesc.kernels._kernels",
+    ["nixldesc/kernels/_kernels.pyx"],
     extra_compile_args=compile_args,
     extra_link_args=link_args,
 )

@@ -24,7 +24,8 @@ import workloads
 from measure import Race
 from targets import Row, Scale, adds_ms, at_least, same, under_ms, within
 
-from nixldesc import DlistPair, Layout, Region, _kernels, plan
+from nixldesc import DlistPair, Layout, Region, plan
+from nixldesc.kernels import _kernels
 
 # ------------------------------------------------------------------------------------------------- without NIXL
 

@@ -22,7 +22,6 @@ connector without a GPU. Importing this package loads neither of them, nor nixl.
 """
 
 from nixldesc._version import __version__
-from nixldesc.blocks import Blocks, kernel_blocks
 from nixldesc.errors import (
     BlockIdError,
     GeometryError,
@@ -30,14 +29,16 @@ from nixldesc.errors import (
     PeerMismatchError,
     TransferError,
 )
-from nixldesc.layout import Layout
-from nixldesc.pages import attention_sections, mla_sections, state_sections
-from nixldesc.pair import DlistPair
-from nixldesc.plan import Plan, plan, reader_counts
-from nixldesc.region import Region
-from nixldesc.replicas import shard_range, source_ranks
-from nixldesc.rows import expand_table
-from nixldesc.sections import Axis, Section
+from nixldesc.memory.layout import Layout
+from nixldesc.memory.pages import attention_sections, mla_sections, state_sections
+from nixldesc.memory.region import Region
+from nixldesc.memory.rows import expand_table
+from nixldesc.memory.sections import Axis, Section
+from nixldesc.memory.shards import shard_range
+from nixldesc.planning.plan import Plan, plan, reader_counts
+from nixldesc.planning.replicas import source_ranks
+from nixldesc.request.blocks import Blocks, kernel_blocks
+from nixldesc.request.pair import DlistPair
 
 __all__ = [
     "Axis",

@@ -1,4 +1,4 @@
-"""The asv suite: how long each public call takes, over the named workloads. Smoke-run by tests/test_bench.py."""
+"""The asv suite: how long each public call takes, over the named workloads. Smoke-run by tests/house/test_bench.py."""
 
 import sys
 from pathlib import Path

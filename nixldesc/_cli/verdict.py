@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from nixldesc import Axis, DlistPair, Layout, NixldescError, PeerMismatchError, Plan, Region, Section, plan
-from nixldesc.sections import BYTE, TOKEN
+from nixldesc.memory.sections import BYTE, TOKEN
 
 __all__ = ["Fault", "Run", "Verdict", "judge"]
 

@@ -1,0 +1,46 @@
+"""NIXL handles from plans: register, prepare once per peer, start one transfer per request.
+
+The only part of nixldesc that knows NIXL. It takes an agent (``nixl.nixl_agent``, or anything with those methods, as
+``nixldesc.testing.LoopbackAgent``) and never makes one, nor imports nixl. Facts about NIXL were measured with nixl
+1.5.1 and 1.4.1, UCX and POSIX plugins, host memory.
+
+A rank of the decode side, D, reads from a rank of the prefill side, P. Here both live in one process:
+
+>>> import numpy as np
+>>> from nixldesc import Layout, Region, plan
+>>> from nixldesc.testing import LoopbackAgent
+>>> buffer_p, buffer_d = np.arange(64, dtype=np.uint8), np.zeros(64, np.uint8)
+>>> layout_p = Layout([Region("k", buffer_p.ctypes.data, 16, 4, mem_type="DRAM")])
+>>> layout_d = Layout([Region("k", buffer_d.ctypes.data, 16, 4, mem_type="DRAM")])
+>>> agent_p, agent_d = LoopbackAgent("p"), LoopbackAgent("d")
+
+Once: register, exchange agent metadata and layouts, plan, prepare. Per request: start, wait, release.
+
+>>> with register(agent_p, layout_p), register(agent_d, layout_d):
+...     _ = agent_d.add_remote_agent(agent_p.get_agent_metadata())
+...     with prepare(agent_d, "p", plan(layout_d, {0: layout_p}), local="dst") as peer:
+...         with peer.start([[3, 2]], [[0, 1]], notify=b"request 7 has arrived") as transfer:
+...             transfer.wait(timeout=10)
+'DONE'
+>>> buffer_d[:32].tolist() == [*range(48, 64), *range(32, 48)]
+True
+>>> agent_p.get_new_notifs()
+{'d': [b'request 7 has arrived']}
+
+*Threads.* An agent of sync mode NONE (the default of nixl's Python API without a listener thread) takes no lock: it,
+and all that is made from it here, belongs to one thread at a time. STRICT (one lock) and RW (readers and writers)
+allow any thread. In no mode may two threads use one transfer handle at once; a Transfer sees to that itself.
+Finalisers run in whatever thread drops the last reference, so under NONE release explicitly.
+
+*Order of release.* Transfers, then peers, then registrations. NIXL keeps plain pointers to a registration in its
+prepared lists, and a transfer made from them after deregistration crashes the process; so each step here refuses while
+the one before it is not done.
+"""
+
+from __future__ import annotations
+
+from nixldesc.adapter.peer import PreparedPeer, prepare
+from nixldesc.adapter.registration import Registration, register
+from nixldesc.adapter.transfer import Transfer
+
+__all__ = ["PreparedPeer", "Registration", "Transfer", "prepare", "register"]

@@ -1,0 +1,1 @@
+"""Who sends what: the overlap of one destination layout and all sources', every byte exactly once."""

@@ -1,0 +1,1 @@
+"""A request: block lists that meet by position, and the descriptor ids of both sides."""
