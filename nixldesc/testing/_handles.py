@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from ._memory import MEM_TYPES, Ids, LoopbackError, Op, Range, Rows
-
-if TYPE_CHECKING:
-    from ._registry import Registry
-    from .loopback import LoopbackAgent
 
 __all__ = [
     "LoopbackDescs",
@@ -61,21 +58,21 @@ class LoopbackDescs:
 class LoopbackDlist:
     """A prepared list: `remote` is None for the initiator's own side."""
 
-    agent: Registry = field(repr=False)
+    take_back: Callable[[LoopbackDlist], None] = field(repr=False)
     number: int
     remote: Remote | None = field(repr=False)
     rows: Rows = field(repr=False)
 
     def release(self) -> None:
         """Release the list, as `agent.release_dlist_handle` does."""
-        self.agent.release_dlist_handle(self)
+        self.take_back(self)
 
 
 @dataclass(slots=True, eq=False)
 class LoopbackXfer:
     """A transfer handle; `ops` are its wire operations."""
 
-    agent: LoopbackAgent = field(repr=False)
+    take_back: Callable[[LoopbackXfer], None] = field(repr=False)
     number: int
     operation: str
     local_mem: str
@@ -89,7 +86,7 @@ class LoopbackXfer:
 
     def release(self) -> None:
         """Release the handle, as `agent.release_xfer_handle` does."""
-        self.agent.release_xfer_handle(self)
+        self.take_back(self)
 
 
 @dataclass(frozen=True, slots=True)

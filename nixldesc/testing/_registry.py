@@ -177,7 +177,7 @@ class Registry(Mailbox):
             remote = None if name in ("", "NIXL_INIT_AGENT") else self._find_remote(name)
             check_registered(rows, self._ranges if remote is None else remote.ranges)
             self._made += 1
-            dlist = LoopbackDlist(self, self._made, remote, rows)
+            dlist = LoopbackDlist(self.release_dlist_handle, self._made, remote, rows)
             self._dlists[dlist.number] = dlist
             return dlist
 

@@ -11,12 +11,12 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from nixldesc import Plan
-
-    from .identities import Tables
+    from nixldesc import Blocks, Plan
 
     Addresses = NDArray[np.uint64]
     Ids = Sequence[int] | NDArray[np.integer[Any]]
+    Table = Blocks | Ids
+    Tables = Sequence[Table]
 
 __all__ = ["Copies", "DeliveryError", "Memory", "nixl_copies", "planned_copies"]
 

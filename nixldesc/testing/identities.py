@@ -6,7 +6,7 @@ its own over blocks and axes; nothing is shared with planning.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +17,13 @@ from .copies import DeliveryError, Memory
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from nixldesc import Axis, Blocks, Layout, Region, Section
+    from nixldesc import Axis, Layout, Region, Section
 
-    Addresses = NDArray[np.uint64]
+    from .copies import Addresses, Table, Tables
+
     Numbers = NDArray[np.int64]
-    Table = Blocks | Sequence[int] | NDArray[np.integer[Any]]
-    Tables = Sequence[Table]
 
-__all__ = ["NONE", "Held", "Identities", "Tables", "all_held", "find"]
+__all__ = ["NONE", "Held", "Identities", "all_held", "find"]
 
 
 @dataclass(frozen=True, slots=True)

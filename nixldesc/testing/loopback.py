@@ -197,7 +197,7 @@ the list has 8 descriptors
             self._faults.step("make", f"{operation} {mems[0]} {mems[1]}")
             self._check_current(known)
             self._made += 1
-            xfer = LoopbackXfer(self, self._made, operation, *mems, known, ops, message)
+            xfer = LoopbackXfer(self.release_xfer_handle, self._made, operation, *mems, known, ops, message)
             self._xfers[xfer.number] = xfer
         return xfer
 

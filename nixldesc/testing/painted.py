@@ -24,7 +24,8 @@ from .identities import NONE, Held, Identities, all_held, find
 if TYPE_CHECKING:
     from nixldesc import Layout
 
-    from .identities import Addresses, Numbers, Tables
+    from .copies import Addresses, Tables
+    from .identities import Numbers
 
 __all__ = [
     "Copies",
