@@ -85,7 +85,7 @@ def tuples_peer(two: TwoAgents) -> float:
 def ours_peer(two: TwoAgents) -> float:
     """Seconds for the plan and the lists of both sides."""
     begin = perf_counter()
-    peer = prepare(two.d, "P", plan(two.workload.dst, two.workload.srcs), local="dst")
+    peer = prepare(two.d, "P", plan(two.workload.dst, two.workload.srcs, dst_rank=0, dst_size=1), local="dst")
     seconds = perf_counter() - begin
     peer.release()
     return seconds

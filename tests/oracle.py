@@ -21,6 +21,7 @@ class Desc(NamedTuple):
     region: int
     block: int
     sub: int
+    run: int = 0
 
 
 def one_even_spacing(region: Region) -> bool:
@@ -38,6 +39,9 @@ def descs(layout: Layout) -> list[Desc]:
     """Every descriptor, in the order of ids."""
     found = []
     for number, region in enumerate(layout.regions):
+        if region.runs > 1 or len(region.segments) > 1:
+            found += in_table_order(layout, number, region)
+            continue
         if region.num_blocks == 1 or one_even_spacing(region):
             order = [(b, k) for b in range(region.num_blocks) for k in range(region.sub_blocks)]
         else:
@@ -52,6 +56,27 @@ def descs(layout: Layout) -> list[Desc]:
     return found
 
 
+def pieces(region: Region, number: int = 0) -> Iterator[Desc]:
+    """Every piece of a region, in the order of its flat indices."""
+    block = 0
+    for base, blocks, device in region.segments.tolist():
+        for _ in range(blocks):
+            for k, j in itertools.product(range(region.sub_blocks), range(region.runs)):
+                addr = base + k * region.sub_stride + j * region.run_stride
+                yield Desc(addr, region.block_len, device, number, block, k, j)
+            base += region.block_stride
+            block += 1
+
+
+def in_table_order(layout: Layout, number: int, region: Region) -> list[Desc]:
+    """The pieces of a region that may be laid in rows in several ways: NIXL's ids are the table's order."""
+    by_place = {(d.addr, d.length, d.device): d for d in pieces(region, number)}
+    first, last = layout.starts[number : number + 2].tolist()
+    order = expand(layout.table())[first:last]
+    assert len(order) == len(by_place) == len(set(order))
+    return [by_place[place] for place in order]
+
+
 def serves(region: Region, group: int) -> bool:
     return region.groups is None or group in region.groups
 
@@ -62,7 +87,7 @@ def groups_of(region: Region, num_groups: int) -> Sequence[int]:
 
 def ids(layout: Layout, tables: Sequence[Sequence[int]], order: str) -> list[int]:
     """The desc ids that the tables name, by looking each descriptor up."""
-    where = {(d.region, d.block, d.sub): i for i, d in enumerate(descs(layout))}
+    where = {(d.region, d.block, d.sub, d.run): i for i, d in enumerate(descs(layout))}
     found = []
     numbered = list(enumerate(layout.regions))
     if order == "region":
@@ -71,8 +96,8 @@ def ids(layout: Layout, tables: Sequence[Sequence[int]], order: str) -> list[int
         turns = [(n, r, g) for g in range(len(tables)) for n, r in numbered if serves(r, g)]
     for number, region, group in turns:
         for block in tables[group]:
-            for k in range(region.sub_blocks):
-                found.append(where[number, int(block), k])
+            for k, j in itertools.product(range(region.sub_blocks), range(region.runs)):
+                found.append(where[number, int(block), k, j])
     return found
 
 

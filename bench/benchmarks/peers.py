@@ -34,7 +34,8 @@ class Peer:
         self.stack.close()
 
     def time_plan_and_prepare(self, *_: object) -> None:
-        prepare(self.two.d, "P", plan(self.two.workload.dst, self.two.workload.srcs), local="dst").release()
+        made = plan(self.two.workload.dst, self.two.workload.srcs, dst_rank=0, dst_size=1)
+        prepare(self.two.d, "P", made, local="dst").release()
 
     def time_register(self, *_: object) -> None:
         register(self.two.d, self.more).release()

@@ -14,15 +14,15 @@ class Plans:
 
     def setup(self, workload: str) -> None:
         self.workload = workloads.WORKLOADS[workload]()
-        self.plan = plan(self.workload.dst, self.workload.srcs, dst_size=self.workload.dst_size)
+        self.plan = plan(self.workload.dst, self.workload.srcs, dst_rank=0, dst_size=self.workload.dst_size)
         self.src, self.dst = self.workload.request(1024, "random")
         self.srcs = dict.fromkeys(self.workload.srcs, self.src)
 
     def time_plan(self, _workload: str) -> None:
-        plan(self.workload.dst, self.workload.srcs, dst_size=self.workload.dst_size)
+        plan(self.workload.dst, self.workload.srcs, dst_rank=0, dst_size=self.workload.dst_size)
 
     def time_first_request(self, _workload: str) -> None:
-        made = plan(self.workload.dst, self.workload.srcs, dst_size=self.workload.dst_size)
+        made = plan(self.workload.dst, self.workload.srcs, dst_rank=0, dst_size=self.workload.dst_size)
         for pairs in made.values():
             for pair in pairs:
                 pair.desc_ids(self.src, self.dst)
@@ -31,7 +31,8 @@ class Plans:
         self.plan.undelivered(self.srcs, self.dst)
 
     def track_plan_calls(self, _workload: str) -> int:
-        return ratios.steps(lambda: plan(self.workload.dst, self.workload.srcs, dst_size=self.workload.dst_size))
+        size = self.workload.dst_size
+        return ratios.steps(lambda: plan(self.workload.dst, self.workload.srcs, dst_rank=0, dst_size=size))
 
     def track_derived_regions(self, _workload: str) -> int:
         return sum(len(pair.dst.regions) for pairs in self.plan.values() for pair in pairs)
@@ -50,7 +51,7 @@ class PlanGrowth:
         self.workload = workloads.wide_tp(regions, sources)
 
     def time_plan(self, _regions: int, _sources: int) -> None:
-        plan(self.workload.dst, self.workload.srcs)
+        plan(self.workload.dst, self.workload.srcs, dst_rank=0, dst_size=1)
 
 
 class Replicas:

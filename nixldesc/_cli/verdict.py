@@ -62,7 +62,8 @@ class Verdict:
 
 
 def judge(dst: Layout, srcs: Mapping[int, Layout], **options: Any) -> Verdict:
-    """Plan `dst` from `srcs` (with the options of ``plan``), or find out what is wrong."""
+    """Plan `dst` from `srcs` (with the options of ``plan``), or find out what is wrong; an only reader by default."""
+    options = {"dst_rank": 0, "dst_size": 1, **options}
     try:
         made = plan(dst, srcs, **options)
     except NixldescError as error:
@@ -83,9 +84,11 @@ def _runs(made: Plan, dst: Layout, srcs: Mapping[int, Layout]) -> tuple[Run, ...
 def _pair_runs(rank: int, pair: DlistPair, theirs: Mapping[str, Region], mine: Mapping[str, Region]) -> Iterable[Run]:
     for src, dst, (src_name, dst_name, sections) in zip(pair.src.regions, pair.dst.regions, pair.origin, strict=True):
         src_page, dst_page = theirs[src_name], mine[dst_name]
-        places = src.base_addr - src_page.base_addr, dst.base_addr - dst_page.base_addr
+        src_at, dst_at = src.base_addr - src_page.base_addr, dst.base_addr - dst_page.base_addr
         subs = (src.sub_blocks, src.sub_stride), (dst.sub_blocks, dst.sub_stride)
-        yield Run(rank, src_page, dst_page, *places, src.block_len, *subs, sections)
+        for j in range(src.runs):
+            places = src_at + j * src.run_stride, dst_at + j * dst.run_stride
+            yield Run(rank, src_page, dst_page, *places, src.block_len, *subs, sections)
 
 
 def _refused(dst: Layout, srcs: Mapping[int, Layout], words: str, options: Mapping[str, Any]) -> Verdict:

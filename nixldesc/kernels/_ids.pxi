@@ -74,13 +74,18 @@ cdef inline int32_t _flat(int64_t block, int64_t k, int64_t sub, int64_t uneven)
     return <int32_t>(k * uneven + block if uneven else block * sub + k)
 
 
-cdef void _flatten(const Ids* ids, int64_t sub, int64_t uneven, int32_t* out) noexcept nogil:
-    """Flat ids of whole blocks, all sub-blocks of each."""
-    cdef Py_ssize_t i
-    cdef int64_t k
+cdef void _flatten(const Ids* ids, const int64_t[:, ::1] flats, Py_ssize_t number, int32_t* out) noexcept nogil:
+    """Flat ids of whole blocks: all sub-blocks of each, all runs of each of these."""
+    cdef Py_ssize_t i, n = 0
+    cdef int64_t k, j, outer
+    cdef int64_t sub = flats[number, 1], uneven = flats[number, 2], runs = flats[number, 3]
+    cdef int64_t outer_step = flats[number, 4], run_step = flats[number, 5]
     for i in range(ids.n):
         for k in range(sub):
-            out[i * sub + k] = _flat(ids.at[i], k, sub, uneven)
+            outer = outer_step * _flat(ids.at[i], k, sub, uneven)
+            for j in range(runs):
+                out[n] = <int32_t>(outer + j * run_step)
+                n += 1
 
 
 @cython.final
@@ -89,7 +94,8 @@ cdef class LayoutProgram:
     """The static part of a layout's ``desc_ids``: which group's list goes where.
 
     `limits[group]`: exclusive bound of the group's block ids, -1 where no region takes the group. `flats[f]`:
-    ``(group, sub_blocks, uneven num_blocks or 0)``. `jobs[j]`: ``(f, start)`` in the order of the result.
+    ``(group, sub_blocks, uneven, runs, outer_step, run_step)``, the last four an IdForm of :mod:`nixldesc.memory.columns`.
+    `jobs[j]`: ``(f, start)`` in the order of the result.
     """
 
     cdef const int64_t[::1] limits
@@ -159,17 +165,21 @@ cdef class LayoutProgram:
 
     cdef int _flatten(self, Scratch* scratch, Fault* fault) except -1:
         cdef Py_ssize_t f
-        cdef int64_t sub
+        cdef int64_t pieces
         cdef Ids* ids
         cdef Flat* flat
         for f in range(self.flats.shape[0]):
-            ids, flat, sub = &scratch.ids[self.flats[f, 0]], &scratch.flats[f], self.flats[f, 1]
-            flat.n = ids.n * sub
-            flat.borrowed = sub == 1
-            flat.src = ids.at if sub == 1 else _room(scratch, flat.n)
+            ids, flat = &scratch.ids[self.flats[f, 0]], &scratch.flats[f]
+            pieces = self.flats[f, 1] * self.flats[f, 3]
+            if ids.n > INT32_MAX // pieces:
+                fault.code = _MEMORY
+                return 0
+            flat.n = ids.n * pieces
+            flat.borrowed = pieces == 1
+            flat.src = ids.at if pieces == 1 else _room(scratch, flat.n)
             if flat.src == NULL:
                 fault.code = _MEMORY
                 return 0
-            if sub > 1:
-                _flatten(ids, sub, self.flats[f, 2], flat.src)
+            if pieces > 1:
+                _flatten(ids, self.flats, f, flat.src)
         return 0

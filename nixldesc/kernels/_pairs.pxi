@@ -165,8 +165,8 @@ cdef int _radix_by_dst(int32_t* src, int32_t* dst, Py_ssize_t n, uint32_t every)
 cdef class PairProgram:
     """The static part of a pair's ``desc_ids``: which lists meet how, and where the met blocks go.
 
-    `aligns[a]`: the fields of ``Align``. `flats[f]`: ``(first align, aligns, src uneven num_blocks or 0, dst the
-    same)``. `jobs[j]` (one per region of the pair): ``(f, src start, dst start, src num_blocks, dst num_blocks)``.
+    `aligns[a]`: the fields of ``Align``. `flats[f]`: ``(first align, aligns, src uneven, dst uneven, runs, src outer_step,
+    src run_step, dst outer_step, dst run_step)``, as the two sides' IdForm of :mod:`nixldesc.memory.columns`. `jobs[j]` (one per region of the pair): ``(f, src start, dst start, src num_blocks, dst num_blocks)``.
     `src_groups`, `dst_groups`: how many lists each side must give.
     """
 
@@ -392,6 +392,43 @@ cdef class PairProgram:
             free(met)
         if fault.code == _OK and merge and _sort_by_dst(flat.src, flat.dst, flat.n):
             fault.code = _MEMORY
+        if fault.code == _OK and self.flats[number, 4] > 1 and not self._run(scratch, number, merge):
+            fault.code = _MEMORY
+
+    cdef bint _run(self, Scratch* scratch, Py_ssize_t number, bint merge) noexcept nogil:
+        """Give every met pair its runs: in merge order so that ids ascend on dst, else pair by pair. False: no memory."""
+        cdef Flat* flat = &scratch.flats[number]
+        cdef Py_ssize_t i, at = 0
+        cdef int64_t j, runs = self.flats[number, 4]
+        cdef int64_t src_outer = self.flats[number, 5], src_step = self.flats[number, 6]
+        cdef int64_t dst_outer = self.flats[number, 7], dst_step = self.flats[number, 8]
+        cdef int32_t *src
+        cdef int32_t *dst
+        if flat.n == 0:
+            return True
+        if flat.n > INT32_MAX // runs:
+            return False
+        src, dst = _room(scratch, flat.n * runs), _room(scratch, flat.n * runs)
+        if src == NULL or dst == NULL:
+            _give_back(scratch, src)
+            _give_back(scratch, dst)
+            return False
+        if merge and dst_step > 1:
+            for j in range(runs):
+                for i in range(flat.n):
+                    src[at] = <int32_t>(flat.src[i] * src_outer + j * src_step)
+                    dst[at] = <int32_t>(flat.dst[i] * dst_outer + j * dst_step)
+                    at += 1
+        else:
+            for i in range(flat.n):
+                for j in range(runs):
+                    src[at] = <int32_t>(flat.src[i] * src_outer + j * src_step)
+                    dst[at] = <int32_t>(flat.dst[i] * dst_outer + j * dst_step)
+                    at += 1
+        _give_back(scratch, flat.src)
+        _give_back(scratch, flat.dst)
+        flat.src, flat.dst, flat.n = src, dst, at
+        return True
 
     cdef void _check_spared(self, Ids* ids, Fault* fault) noexcept nogil:
         """With a null block an id out of range is refused only here: unless every pair of it was dropped."""

@@ -1,69 +1,378 @@
-"""From the parallel lists that connectors exchange today to regions, once, at the door."""
+"""Many regions as columns of numbers: what grows with layers, ranks, parts and segments is arrays, never objects.
+
+::
+
+    name      base_addr   block_len  num_blocks  block_stride  sub_blocks  sub_stride  runs  run_stride   segments
+    l0        0x10000     4096       100         4096          1           4096        1     4096         one
+    l1        0x80000     4096       100         4096          1           4096        1     4096         one
+    pool      0x0         4096       128         4096          1           4096        1     4096         2: 64 + 64
+
+The three steps of a region's flat index (block, sub-block k, run j) nest in its memory more or less evenly, and that
+decides both its rows and its ids: rows are as few as NIXL's form ``(addr, len, dev, stride, count)`` allows, ids follow
+them. Five ways suffice, and in all of them an id is an affine function of block, k and j (:class:`IdForm`)::
+
+    ONE       b k j evenly nested         one row                       id = (b * S + k) * R + j
+    BLOCK     k j evenly nested           a row per block               the same
+    PIECE     only j                      a row per block and k         the same
+    RUN       b k evenly nested           a row per j                   id = j * (N * S) + b * S + k
+    RUN_BLOCK only k                      a row per j and block         the same
+    EACH      none                        a row per j and k             id = j * (N * S) + k * N + b
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from nixldesc._check import as_int, brief, is_many
-from nixldesc.errors import GeometryError
-from nixldesc.memory.region import Region
+from nixldesc.memory.region import Region, made_region
+from nixldesc.memory.sections import Section, renamed
 
-__all__ = ["regions_from_columns"]
+__all__ = [
+    "Columns",
+    "DerivedNames",
+    "IdForm",
+    "Pages",
+    "Row",
+    "columns_of",
+    "id_form",
+    "num_rows",
+    "pages_of",
+    "table_of",
+]
 
-#: Column -> the field of a Region.
-_FIELDS = {
-    "block_lens": "block_len",
-    "num_blocks": "num_blocks",
-    "block_strides": "block_stride",
-    "group_ids": "groups",
-    "names": "name",
-    "mem_types": "mem_type",
-    "device_ids": "device_id",
-    "sections": "sections",
-    "sub_blocks": "sub_blocks",
-}
-_REQUIRED = {"block_lens", "num_blocks"}
-#: Columns that may be one value for all regions.
-_SHARED = {"num_blocks", "mem_types", "device_ids", "sub_blocks"}
+ONE, BLOCK, PIECE, RUN, RUN_BLOCK, EACH = range(6)
 
+U64 = np.uint64
 
-def regions_from_columns(**columns: Any) -> list[Region]:
-    """Return one region per entry; a column is None (the region's default), a sequence, or one shared value."""
-    addresses = _column("base_addrs", columns.pop("base_addrs"), 0)
-    size = len(addresses)
-    lists = {
-        _FIELDS[name]: _column(name, column, size)
-        for name, column in columns.items()
-        if column is not None or name in _REQUIRED
-    }
-    lists.setdefault("name", [f"region{i}" for i in range(size)])
-    if "groups" in lists:
-        lists["groups"] = [_groups(entry, i) for i, entry in enumerate(lists["groups"])]
-    return [
-        Region(base_addr=address, **{name: column[i] for name, column in lists.items()})
-        for i, address in enumerate(addresses)
-    ]
+#: A page: the sections of one block.
+Page = tuple[Section, ...]
 
 
-def _column(name: str, column: Any, size: int) -> Sequence[Any]:
-    many = is_many(column) and not (isinstance(column, np.ndarray) and column.ndim == 0)
-    if name in _SHARED and not many and column is not None:
-        return [column] * size
-    if not many:
-        wanted = "one value or a sequence" if name in _SHARED else "a sequence"
-        raise TypeError(f"from_columns: {name} must be {wanted} with one entry per region, got {brief(column)}")
-    # Python objects from the start: an address in a NumPy scalar would do arithmetic in its own width.
-    entries = column.tolist() if isinstance(column, np.ndarray) else list(column)
-    if name != "base_addrs" and len(entries) != size:
-        raise GeometryError(f"from_columns: {len(entries)} entries in {name}, but {size} in base_addrs")
-    return entries
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """The numbers of regions, one entry per region; fields as in :class:`nixldesc.Region`.
+
+    `pieces`: for each region that lies in several memories its segments, uint64[n, 3].
+    """
+
+    base_addrs: NDArray[np.uint64]
+    block_lens: NDArray[np.uint64]
+    num_blocks: NDArray[np.int64]
+    block_strides: NDArray[np.uint64]
+    device_ids: NDArray[np.uint64]
+    sub_blocks: NDArray[np.int64]
+    sub_strides: NDArray[np.uint64]
+    runs: NDArray[np.int64]
+    run_strides: NDArray[np.uint64]
+    mem_types: tuple[str, ...]
+    groups: tuple[tuple[int, ...] | None, ...]
+    pieces: Mapping[int, NDArray[np.uint64]]
+    #: Whether no region has sub-blocks, runs or several segments: a row each, ids are blocks.
+    plain: bool
+
+    @classmethod
+    def of(
+        cls,
+        numbers: Sequence[NDArray[Any]],
+        mem_types: tuple[str, ...],
+        groups: tuple[tuple[int, ...] | None, ...],
+        pieces: Mapping[int, NDArray[np.uint64]],
+        plain: bool,
+    ) -> Columns:
+        """Return columns of the arrays that :meth:`arrays` returns, and the rest."""
+        base, lens, blocks, strides, devices, subs, sub_strides, runs, run_strides = numbers
+        rest = (subs, sub_strides, runs, run_strides, mem_types, groups, pieces, plain)
+        return cls(base, lens, blocks, strides, devices, *rest)
+
+    def __len__(self) -> int:
+        return len(self.base_addrs)
+
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """Return the arrays of numbers, in the order of the fields."""
+        return (
+            self.base_addrs,
+            self.block_lens,
+            self.num_blocks,
+            self.block_strides,
+            self.device_ids,
+            self.sub_blocks,
+            self.sub_strides,
+            self.runs,
+            self.run_strides,
+        )
+
+    def num_descs(self) -> NDArray[np.int64]:
+        """Return each region's number of descriptors."""
+        return self.num_blocks if self.plain else self.num_blocks * self.sub_blocks * self.runs
 
 
-def _groups(entry: Any, index: int) -> tuple[int, ...] | None:
-    if is_many(entry):
-        return tuple(entry)
-    group = as_int(entry, f"from_columns: group_ids[{index}]")
-    return None if group == -1 else (group,)
+class DerivedNames(Sequence[str]):
+    """Names of regions that were derived from others, ``parent@offset``, made when somebody looks."""
+
+    __slots__ = ("_of", "_offsets", "_parents")
+
+    def __init__(self, parents: Sequence[str], of: NDArray[np.int64], offsets: NDArray[np.uint64]) -> None:
+        self._parents, self._of, self._offsets = parents, of, offsets
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(len(self))))
+        return f"{self._parents[self._of[index]]}@{self._offsets[index]}"
+
+
+class Pages(NamedTuple):
+    """What the blocks of regions mean: distinct pages once, names apart."""
+
+    kinds: tuple[Page, ...]
+    of: tuple[int, ...]
+    names: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def none(cls, regions: int) -> Pages:
+        """Return the pages of regions without sections."""
+        return cls(((),), (0,) * regions, ((),) * regions)
+
+    def sections(self, region: int) -> tuple[Section, ...]:
+        """Return a region's sections as objects."""
+        page = self.kinds[self.of[region]]
+        return tuple([renamed(section, name) for section, name in zip(page, self.names[region], strict=True)])
+
+
+def pages_of(regions: Sequence[Region]) -> Pages:
+    """Return the pages of regions, equal ones once."""
+    kinds: dict[Any, int] = {}
+    pages: list[Page] = []
+    of = []
+    for region in regions:
+        key = tuple([section.shape for section in region.sections])
+        number = kinds.setdefault(key, len(pages))
+        if number == len(pages):
+            pages.append(region.sections)
+        of.append(number)
+    return Pages(tuple(pages), tuple(of), tuple([tuple([s.name for s in region.sections]) for region in regions]))
+
+
+def columns_of(regions: Sequence[Region]) -> Columns:
+    """Return proven regions as columns."""
+    subs = np.array([region.sub_blocks for region in regions], dtype=np.int64)
+    runs = np.array([region.runs for region in regions], dtype=np.int64)
+    pieces = {i: region.segments for i, region in enumerate(regions) if region._pieces}
+    return Columns(
+        np.array([region.base_addr for region in regions], dtype=U64),
+        np.array([region.block_len for region in regions], dtype=U64),
+        np.array([region.num_blocks for region in regions], dtype=np.int64),
+        np.array([region.block_stride for region in regions], dtype=U64),
+        np.array([region.device_id for region in regions], dtype=U64),
+        subs,
+        np.array([region.sub_stride for region in regions], dtype=U64),
+        runs,
+        np.array([region.run_stride for region in regions], dtype=U64),
+        tuple([region.mem_type for region in regions]),
+        tuple([region.groups for region in regions]),
+        pieces,
+        not pieces and bool((subs == 1).all() and (runs == 1).all()),
+    )
+
+
+def regions_of(columns: Columns, names: Sequence[str], pages: Pages) -> Iterator[Region]:
+    """Yield the regions as objects, for somebody who looks."""
+    numbers = [column.tolist() for column in columns.arrays()]
+    for i, (base, length, blocks, stride, device, subs, sub_stride, runs, run_stride) in enumerate(
+        zip(*numbers, strict=True)
+    ):
+        pieces = columns.pieces.get(i)
+        yield made_region(
+            names[i], base, length, blocks, stride, columns.groups[i], columns.mem_types[i], device,
+            pages.sections(i), subs, sub_stride, runs, run_stride, b"" if pieces is None else pieces.tobytes(),
+        )  # fmt: skip
+
+
+def part_of(
+    columns: Columns, names: Sequence[str], pages: Pages, chosen: Sequence[int]
+) -> tuple[Columns, Sequence[str], Pages]:
+    """Return the chosen regions' columns, names and pages."""
+    pieces = {i: columns.pieces[number] for i, number in enumerate(chosen) if number in columns.pieces}
+    numbers = [column[np.array(chosen, dtype=np.int64)] for column in columns.arrays()]
+    mems = tuple([columns.mem_types[i] for i in chosen])
+    groups = tuple([columns.groups[i] for i in chosen])
+    part = Columns.of(numbers, mems, groups, pieces, columns.plain)
+    sections = Pages(pages.kinds, tuple([pages.of[i] for i in chosen]), tuple([pages.names[i] for i in chosen]))
+    return part, tuple([names[i] for i in chosen]), sections
+
+
+# --------------------------------------------------------------------------------------------------- rows and ids
+
+
+class IdForm(NamedTuple):
+    """How the ids of a region follow its flat indices: ``outer * outer_step + j * run_step`` from its start on.
+
+    outer is ``b * sub_blocks + k``, or where `uneven` is not 0 ``k * uneven + b`` (`uneven` is the number of blocks).
+    """
+
+    uneven: int
+    runs: int
+    outer_step: int
+    run_step: int
+
+
+def forms_of(columns: Columns) -> NDArray[np.int64]:
+    """Return how the rows of each region are laid (see the module's header)."""
+    if columns.plain:
+        return np.zeros(len(columns), dtype=np.int64)
+    n, s, r = columns.num_blocks, columns.sub_blocks, columns.runs
+    g = np.ones(len(n), dtype=np.int64)
+    for i, segments in columns.pieces.items():
+        g[i] = len(segments)
+    inner = (r == 1) | (s == 1) | (r.astype(U64) * columns.run_strides == columns.sub_strides)
+    step = np.where(r > 1, columns.run_strides, columns.sub_strides)
+    one = ((s == 1) & (r == 1)) | (inner & ((n == 1) | ((s * r).astype(U64) * step == columns.block_strides)))
+    outer = (s == 1) | (n == 1) | (s.astype(U64) * columns.sub_strides == columns.block_strides)
+    never = np.int64(2**62)
+    # Blocks are the rows' steps unless that takes more rows; of a region that is only cut, always.
+    cut = (r == 1) & (g == 1)
+    rows = np.array(
+        [
+            np.where(one, 0, never),
+            np.where(inner & ~cut, n, never),
+            np.where(cut, never, n * s),
+            np.where(outer & (r > 1), r * g, never),
+            np.where(cut, never, r * n),
+            r * s * g,
+        ]
+    )
+    preference = [ONE, RUN, EACH, BLOCK, PIECE, RUN_BLOCK]
+    forms: NDArray[np.int64] = np.array(preference)[np.argmin(rows[preference], axis=0)]
+    return forms
+
+
+def id_form(form: int, num_blocks: int, sub_blocks: int, runs: int) -> IdForm:
+    """Return how ids follow flat indices where the rows are laid so.
+
+    >>> id_form(EACH, 10, 3, 2), id_form(ONE, 10, 3, 2)
+    (IdForm(uneven=10, runs=2, outer_step=1, run_step=30), IdForm(uneven=0, runs=2, outer_step=2, run_step=1))
+    """
+    uneven = num_blocks if form == EACH and sub_blocks > 1 else 0
+    if form < RUN or runs == 1:
+        return IdForm(uneven, runs, runs, 1)
+    return IdForm(uneven, runs, 1, num_blocks * sub_blocks)
+
+
+class Row(NamedTuple):
+    """What a combination of form and counts looks like as rows: offsets of its rows from a base, step and count."""
+
+    form: int
+    num_blocks: int
+    sub_blocks: int
+    runs: int
+
+
+def num_rows(columns: Columns, forms: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many rows each region takes in the table."""
+    n, s, r = columns.num_blocks, columns.sub_blocks, columns.runs
+    g = np.ones(len(n), dtype=np.int64)
+    for i, segments in columns.pieces.items():
+        g[i] = len(segments)
+    return np.choose(forms, [g, n, n * s, r * g, r * n, r * s * g])
+
+
+def table_of(columns: Columns, forms: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
+    """Return the N x 5 table of proven columns in desc-id order, and each row's region."""
+    if columns.plain:
+        table = np.empty((len(columns), 5), dtype=U64)
+        table[:, 0] = columns.base_addrs
+        table[:, 1] = columns.block_lens
+        table[:, 2] = columns.device_ids
+        table[:, 3] = columns.block_strides
+        table[:, 4] = columns.num_blocks
+        return table, np.arange(len(columns), dtype=np.int32)
+    counts = num_rows(columns, forms)
+    ends = np.cumsum(counts)
+    table = np.empty((int(ends[-1]), 5), dtype=U64)
+    owners = np.repeat(np.arange(len(columns), dtype=np.int32), counts)
+    table[:, 1] = columns.block_lens[owners]
+    kinds: dict[Row, list[int]] = {}
+    per_kind = zip(
+        forms.tolist(), columns.num_blocks.tolist(), columns.sub_blocks.tolist(), columns.runs.tolist(), strict=True
+    )
+    for i, kind in enumerate(per_kind):
+        if i in columns.pieces:
+            end = int(ends[i])
+            _fill(table[end - int(counts[i]) : end], columns, np.array([i]), Row(*kind), columns.pieces[i][None])
+        else:
+            # A region of one row per segment needs no loop over its blocks: these are told apart by their form alone.
+            kinds.setdefault(Row(kind[0], 0 if kind[0] in (ONE, RUN, EACH) else kind[1], *kind[2:]), []).append(i)
+    for row, members in kinds.items():
+        _fill_like(table, columns, row, np.array(members), ends - counts, int(counts[members[0]]))
+    return table, owners
+
+
+def _fill_like(
+    table: NDArray[np.uint64],
+    columns: Columns,
+    row: Row,
+    members: NDArray[np.int64],
+    begins: NDArray[np.int64],
+    count: int,
+) -> None:
+    """Write the rows of regions that are laid alike, each in one memory."""
+    segments = np.empty((len(members), 1, 3), dtype=U64)
+    segments[:, 0, 0] = columns.base_addrs[members]
+    segments[:, 0, 1] = columns.num_blocks[members]
+    segments[:, 0, 2] = columns.device_ids[members]
+    if len(members) == len(columns):
+        _fill(table, columns, members, row, segments)
+        return
+    at = (begins[members][:, None] + np.arange(count)).ravel()
+    part = np.empty((len(at), 5), dtype=U64)
+    part[:, 1] = table[at, 1]
+    _fill(part, columns, members, row, segments)
+    table[at] = part
+
+
+def _fill(
+    out: NDArray[np.uint64], columns: Columns, members: NDArray[np.int64], row: Row, segments: NDArray[np.uint64]
+) -> None:
+    """Write address, device, stride and count of the rows of `members`; `segments`: uint64[members, segments, 3].
+
+    Rows of a member stand in the order of (j, k, block or segment), as far as the form has these as rows.
+    """
+    form, _, s, r = row
+    block, sub, run = (column[members] for column in (columns.block_strides, columns.sub_strides, columns.run_strides))
+    js = np.arange(r if form >= RUN else 1, dtype=U64)
+    ks = np.arange(s if form == EACH else 1, dtype=U64)
+    base, blocks, device = segments[..., 0], segments[..., 1], segments[..., 2]
+    if form in (BLOCK, PIECE, RUN_BLOCK):
+        base, device = _per_block(base, blocks, device, block)
+        if form == PIECE:
+            base = (base[..., None] + np.arange(s, dtype=U64) * sub[:, None, None]).reshape(len(members), -1)
+            device = np.repeat(device, s, axis=1)
+        blocks = np.ones_like(base)
+    offsets = (js[:, None] * run[:, None, None] + ks * sub[:, None, None])[..., None]  # members, j, k, 1
+    shape = (len(members), len(js), len(ks), base.shape[1])
+    inner = {ONE: s * r, BLOCK: s * r, PIECE: r, RUN: s, RUN_BLOCK: s, EACH: 1}[form]
+    step = {ONE: run if r > 1 else sub if s > 1 else block, BLOCK: run if r > 1 else sub, PIECE: run,
+            RUN: sub if s > 1 else block, RUN_BLOCK: sub, EACH: block}[form]  # fmt: skip
+    out[:, 0] = (base[:, None, None, :] + offsets).reshape(-1)
+    out[:, 2] = np.broadcast_to(device[:, None, None, :], shape).reshape(-1)
+    out[:, 3] = np.broadcast_to(step[:, None, None, None], shape).reshape(-1)
+    out[:, 4] = np.broadcast_to((blocks * U64(inner))[:, None, None, :], shape).reshape(-1)
+
+
+def _per_block(
+    base: NDArray[np.uint64], blocks: NDArray[np.uint64], device: NDArray[np.uint64], stride: NDArray[np.uint64]
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return every block's address and device, of members with equally many blocks."""
+    counts = blocks.astype(np.int64)
+    per_member = int(counts[0].sum())
+    flat = counts.ravel()
+    begins = np.repeat(np.cumsum(flat) - flat, flat)
+    within = (np.arange(len(begins)) - begins).astype(U64).reshape(len(base), per_member)
+    at = np.repeat(base.ravel(), flat).reshape(len(base), per_member) + within * stride[:, None]
+    return at, np.repeat(device.ravel(), flat).reshape(len(base), per_member)

@@ -1,6 +1,6 @@
 """A rank's registered memory as descriptors: the order of descriptors is decided here, once.
 
-Regions one after the other; inside a region its blocks (its sub-blocks, where blocks are cut)::
+Regions one after the other; inside a region its blocks (its sub-blocks and runs, where blocks are cut)::
 
     region          k (4 blocks)      v (3 blocks)     s (2 blocks of 2 sub-blocks, unevenly spaced)
     desc id         0  1  2  3        4  5  6          7    8    9    10
@@ -8,14 +8,15 @@ Regions one after the other; inside a region its blocks (its sub-blocks, where b
     table row       0                 1                2         3
     starts          0                 4                7                   11 = num_descs
 
-NIXL counts the same way: the id of a descriptor is its position in the expanded list (nixl 1.5.1).
+NIXL counts the same way: the id of a descriptor is its position in the expanded list (nixl 1.5.1). How the rows of one
+region are laid is decided in :mod:`nixldesc.memory.columns`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import FrozenInstanceError
 from functools import partial
 from typing import Any, Literal
 
@@ -25,8 +26,19 @@ from numpy.typing import NDArray
 from nixldesc._check import as_int, as_names, brief, check_ids_out, few, is_many
 from nixldesc.errors import BlockIdError, GeometryError
 from nixldesc.kernels import _kernels
-from nixldesc.memory import columns as _columns
-from nixldesc.memory import wire as _wire
+from nixldesc.memory import parallel_lists, ranges, sequence, wire
+from nixldesc.memory.columns import (
+    Columns,
+    IdForm,
+    Pages,
+    columns_of,
+    forms_of,
+    id_form,
+    pages_of,
+    part_of,
+    regions_of,
+    table_of,
+)
 from nixldesc.memory.ids import (
     MAX_LISTS,
     BlockIds,
@@ -38,31 +50,31 @@ from nixldesc.memory.ids import (
     word_reading,
 )
 from nixldesc.memory.programs import layout_program
-from nixldesc.memory.region import Region, prove_page, prove_region
+from nixldesc.memory.proof import prove_columns, prove_pages, prove_region, prove_rows, prove_total
+from nixldesc.memory.region import Region
 from nixldesc.memory.rows import expand_table, row_starts
-from nixldesc.memory.sections import MAX_RUNS, Shape
+from nixldesc.memory.wire_version_1 import layout_from_version_1
 
-__all__ = ["MAX_CP_SIZE", "MAX_DESCS", "Layout"]
+__all__ = ["MAX_CP_SIZE", "Layout"]
 
-#: NIXL's prepared indices are int32.
-MAX_DESCS = 2**31 - 1
 #: More context-parallel ranks than any engine has; bounds what a stranger's layout can make a plan look through.
 MAX_CP_SIZE = 2**12
 
 Order = Literal["region", "group"]
 
 
-@dataclass(frozen=True, slots=True, init=False, repr=False)
 class Layout:
     """What one rank has registered: regions, and its place under context parallelism.
 
-    Under context parallelism (``cp_size > 1``) the rank holds only block positions ``cp_rank, cp_rank + cp_size, ...``
-    of every section that has a token axis. Frozen, hashable, equal by value.
+    Under context parallelism (``cp_size > 1``) the tokens of every section with a token axis are dealt to the ranks
+    block-cyclically, `cp_tokens` at a time (None: one block at a time): token g of the sequence is on rank
+    ``(g // cp_tokens) % cp_size``. Frozen, hashable, equal by value.
 
     Making a Layout proves, in Python integers, everything that later arithmetic relies on, and raises
-    :class:`GeometryError` otherwise: positive sizes, stride >= len, sub-blocks inside their block, addresses inside
-    2**64, sections inside the block and sharing no bytes, unique region and section names, at most 2**31 - 1
-    descriptors. Regions may share memory under different names.
+    :class:`GeometryError` otherwise: at least one region, positive sizes, stride >= len, sub-blocks inside their block,
+    addresses inside 2**64, segments apart, sections inside the block and sharing no bytes, unique region names, at most
+    2**31 - 1 descriptors. Regions may share memory under different names. Sections of one name are parts of one array:
+    same axes, itemsize, dtype and block_tokens, each with its own box.
 
     >>> layout = Layout([Region("k", 0x1000, 16, 4), Region("v", 0x2000, 16, 3)])
     >>> layout.num_descs, layout.starts.tolist()
@@ -71,28 +83,59 @@ class Layout:
     [2, 0, 6, 4]
     """
 
-    regions: tuple[Region, ...]
+    __slots__ = (
+        "__weakref__",
+        "_cache",
+        "_forms",
+        "_latest",
+        "_starts",
+        "columns",
+        "cp_rank",
+        "cp_size",
+        "cp_tokens",
+        "names",
+        "pages",
+    )
+
+    #: The regions' numbers, names and pages: what :attr:`regions` shows as objects.
+    columns: Columns
+    names: Sequence[str]
+    pages: Pages
     cp_rank: int
     cp_size: int
-    _starts: NDArray[np.int64] = field(repr=False, compare=False)
-    _cache: dict[Any, Any] = field(repr=False, compare=False, hash=False)
-    _latest: _kernels.LayoutProgram | None = field(repr=False, compare=False, hash=False)
+    cp_tokens: int | None
+    _forms: NDArray[np.int64]
+    _starts: NDArray[np.int64]
+    _cache: dict[Any, Any]
+    _latest: _kernels.LayoutProgram | None
 
-    def __init__(self, regions: Iterable[Region], *, cp_rank: int = 0, cp_size: int = 1) -> None:
+    def __init__(
+        self, regions: Iterable[Region], *, cp_rank: int = 0, cp_size: int = 1, cp_tokens: int | None = None
+    ) -> None:
         if not is_many(regions):
             raise TypeError(f"regions must be a sequence of Region, got {brief(regions)}")
         regions = tuple(regions)
         for i, region in enumerate(regions):
             if not isinstance(region, Region):
                 raise TypeError(f"regions[{i}] must be a Region, got {brief(region)}")
-        cp_rank, cp_size = as_int(cp_rank, "cp_rank"), as_int(cp_size, "cp_size")
-        if not 0 <= cp_rank < cp_size <= MAX_CP_SIZE:
-            raise GeometryError(
-                f"cp_rank must be in 0 to cp_size - 1, and cp_size at most {MAX_CP_SIZE}, got rank {cp_rank} of "
-                f"{cp_size}"
-            )
-        _prove(regions)
-        _fill(self, regions, cp_rank, cp_size)
+        place = _check_place(cp_rank, cp_size, cp_tokens)
+        if not regions:
+            raise GeometryError("the layout has no regions; at least one is expected")
+        for region in regions:
+            prove_region(region)
+        prove_total(sum(region.num_descs for region in regions))
+        names, pages = tuple([region.name for region in regions]), pages_of(regions)
+        prove_pages(names, [region.block_len for region in regions], pages)
+        columns = columns_of(regions)
+        _fill(self, columns, names, pages, place, forms_of(columns))
+        self._cache["regions"] = regions
+        prove_rows(columns, self._forms)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise FrozenInstanceError(f"a Layout is frozen: {name!r} cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        raise FrozenInstanceError(f"a Layout is frozen: {name!r} cannot be deleted")
 
     @classmethod
     def from_columns(
@@ -120,7 +163,7 @@ class Layout:
         Layout(2 regions, 8 descriptors)
         """
         return cls(
-            _columns.regions_from_columns(
+            parallel_lists.regions_from_columns(
                 base_addrs=base_addrs,
                 block_lens=block_lens,
                 num_blocks=num_blocks,
@@ -135,14 +178,26 @@ class Layout:
         )
 
     def __repr__(self) -> str:
-        cp = f", cp rank {self.cp_rank} of {self.cp_size}" if self.cp_size > 1 else ""
-        return f"Layout({len(self.regions)} regions, {self.num_descs:,} descriptors{cp})"
+        tokens = f", {self.cp_tokens} tokens at a time" if self.cp_tokens else ""
+        cp = f", cp rank {self.cp_rank} of {self.cp_size}{tokens}" if self.cp_size > 1 else ""
+        return f"Layout({len(self.columns)} regions, {self.num_descs:,} descriptors{cp})"
 
     def __reduce__(self) -> tuple[Callable[..., Layout], tuple[Any, ...]]:
-        return partial(Layout, cp_rank=self.cp_rank, cp_size=self.cp_size), (self.regions,)
+        make = partial(Layout, cp_rank=self.cp_rank, cp_size=self.cp_size, cp_tokens=self.cp_tokens)
+        return make, (self.regions,)
 
     def __hash__(self) -> int:
-        return int(self._once("hash", lambda: hash((self.regions, self.cp_rank, self.cp_size))))
+        columns = self.columns
+        numbers = (columns.base_addrs, columns.block_lens, columns.num_blocks)
+        return int(self._once("hash", lambda: hash(tuple([column.tobytes() for column in numbers]))))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Layout):
+            return NotImplemented
+        return self is other or (hash(self) == hash(other) and self._value() == other._value())
+
+    def _value(self) -> tuple[Any, ...]:
+        return self._once("value", lambda: (self.regions, self.cp_rank, self.cp_size, self.cp_tokens))  # type: ignore[no-any-return]
 
     def _once(self, key: Any, make: Callable[[], Any]) -> Any:
         # Computed from frozen fields: two threads that race here compute the same value.
@@ -150,6 +205,18 @@ class Layout:
             return self._cache[key]
         except KeyError:
             return self._cache.setdefault(key, make())
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The regions as objects, made when first looked at.
+
+        >>> Layout([Region("k", 0, 16, 4)]).regions[0].name
+        'k'
+        """
+        regions: tuple[Region, ...] = self._once(
+            "regions", lambda: tuple(regions_of(self.columns, self.names, self.pages))
+        )
+        return regions
 
     # ------------------------------------------------------------------------------------------------ descriptors
 
@@ -175,19 +242,24 @@ class Layout:
         """Return the strided table: uint64[rows, 5], rows ``(addr, len, dev, stride, count)`` in desc-id order.
 
         C-contiguous, read-only, made once. One row per region (bytes; `count` blocks `stride` apart), but `sub_blocks`
-        rows where a region's sub-blocks do not lie at one even spacing. nixl >= 1.5 prepares it as it is.
+        rows where a region's sub-blocks do not lie at one even spacing, and a row per segment. nixl >= 1.5 prepares it
+        as it is.
 
         >>> Layout([Region("k", 4096, 16, 4, block_stride=32)]).table()
         array([[4096,   16,    0,   32,    4]], dtype=uint64)
         """
-        table: NDArray[np.uint64] = self._once("table", self._make_table)
+        table: NDArray[np.uint64] = self._rows()[0]
         return table
 
-    def _make_table(self) -> NDArray[np.uint64]:
-        rows = [row for region in self.regions for row in region.rows()]
-        table = np.array(rows, dtype=np.uint64).reshape(-1, 5)
-        table.flags.writeable = False
-        return table
+    def _rows(self) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
+        rows: tuple[NDArray[np.uint64], NDArray[np.int32]] = self._once("table", self._make_rows)
+        return rows
+
+    def _make_rows(self) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
+        rows = table_of(self.columns, self._forms)
+        for part in rows:
+            part.flags.writeable = False
+        return rows
 
     def dense_table(self, out: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
         """Return every descriptor: uint64[num_descs, 3], rows ``(addr, len, dev)`` in desc-id order.
@@ -210,11 +282,29 @@ class Layout:
         return index
 
     def _make_row_index(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        counts = [1 if region.evenly_spaced else region.sub_blocks for region in self.regions]
-        index = row_starts(self.table()), np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-        for part in index:
-            part.flags.writeable = False
-        return index
+        table, owners = self._rows()
+        starts = self._starts if self.columns.plain else row_starts(table)
+        starts.flags.writeable = False
+        return starts, owners
+
+    @property
+    def forms(self) -> NDArray[np.int64]:
+        """How the rows of each region are laid, as :mod:`nixldesc.memory.columns` counts the ways.
+
+        >>> Layout([Region("k", 0, 16, 4)]).forms
+        array([0])
+        """
+        return self._forms
+
+    def id_form(self, region: int) -> IdForm:
+        """Return how the ids of region number `region` follow its flat indices.
+
+        >>> Layout([Region("k", 0, 8, 3, sub_blocks=2, block_stride=64)]).id_form(0)
+        IdForm(uneven=3, runs=1, outer_step=1, run_step=1)
+        """
+        numbers = self.columns
+        counts = (int(column[region]) for column in (numbers.num_blocks, numbers.sub_blocks, numbers.runs))
+        return id_form(int(self._forms[region]), *counts)
 
     def _check_desc_id(self, desc_id: int) -> int:
         desc_id = as_int(desc_id, "desc_id", BlockIdError)
@@ -223,20 +313,28 @@ class Layout:
         return desc_id
 
     def locate(self, desc_id: int) -> tuple[int, int]:
-        """Return ``(region index, flat block index)`` of a desc id; flat is ``block * sub_blocks + k``.
+        """Return ``(region index, flat block index)`` of a desc id; flat is ``(block * sub_blocks + k) * runs + j``.
 
         Raises :class:`BlockIdError` out of range.
 
         >>> Layout([Region("k", 0, 16, 4), Region("v", 64, 16, 4)]).locate(6)
         (1, 2)
         """
+        index, (block, k, j) = self._place(desc_id)
+        subs, runs = int(self.columns.sub_blocks[index]), int(self.columns.runs[index])
+        return index, (block * subs + k) * runs + j
+
+    def _place(self, desc_id: int) -> tuple[int, tuple[int, int, int]]:
+        """Return the region of a desc id, and its block, sub-block and run there."""
         desc_id = self._check_desc_id(desc_id)
         index = bisect_right(self._starts, desc_id) - 1
-        region, local = self.regions[index], desc_id - int(self._starts[index])
-        if region.evenly_spaced:
-            return index, local
-        k, block = divmod(local, region.num_blocks)
-        return index, block * region.sub_blocks + k
+        form, local = self.id_form(index), desc_id - int(self._starts[index])
+        outer, j = divmod(local, form.runs) if form.run_step == 1 else divmod(local, form.run_step)[::-1]
+        if form.uneven:
+            k, block = divmod(outer, form.uneven)
+        else:
+            block, k = divmod(outer, int(self.columns.sub_blocks[index]))
+        return index, (block, k, j)
 
     def address(self, desc_id: int) -> tuple[int, int, int]:
         """Return ``(addr, len, dev)`` of a desc id, in Python integers. Raises :class:`BlockIdError` out of range.
@@ -244,11 +342,17 @@ class Layout:
         >>> Layout([Region("k", 4096, 16, 4, block_stride=32)]).address(3)
         (4192, 16, 0)
         """
-        index, flat = self.locate(desc_id)
-        region = self.regions[index]
-        block, k = divmod(flat, region.sub_blocks)
-        addr = region.base_addr + block * region.block_stride + k * region.sub_stride
-        return addr, region.block_len, region.device_id
+        index, (block, k, j) = self._place(desc_id)
+        numbers = self.columns
+        base, device = int(numbers.base_addrs[index]), int(numbers.device_ids[index])
+        if index in numbers.pieces:
+            segments = numbers.pieces[index]
+            firsts = np.cumsum(segments[:, 1]) - segments[:, 1]
+            segment = int(np.searchsorted(firsts, np.uint64(block), side="right")) - 1
+            base, _, device = segments[segment].tolist()
+            block -= int(firsts[segment])
+        addr = base + block * int(numbers.block_strides[index]) + k * int(numbers.sub_strides[index])
+        return addr + j * int(numbers.run_strides[index]), int(numbers.block_lens[index]), device
 
     # ----------------------------------------------------------------------------------------------- per request
 
@@ -296,18 +400,19 @@ class Layout:
         program: _kernels.LayoutProgram | None = self._cache.get((order, num_lists))
         if program is None:
             self._check_lists(num_lists)
-            program = layout_program(self.regions, self._starts.tolist(), order, num_lists)
+            program = layout_program(self.columns, self._forms, self._starts, order, num_lists)
             self._cache[order, num_lists] = program
         if order == "region":
             object.__setattr__(self, "_latest", program)
         return program
 
     def _check_lists(self, num_lists: int) -> None:
-        user = max(self.regions, key=lambda region: max(region.groups or (-1,)), default=None)
-        if user is not None and max(user.groups or (-1,)) >= num_lists:
+        highest = max(max(groups or (-1,)) for groups in set(self.columns.groups))
+        if highest >= num_lists:
+            user = next(i for i, groups in enumerate(self.columns.groups) if max(groups or (-1,)) == highest)
             raise BlockIdError(
-                f"block_ids has {num_lists} lists, but region {user.name!r} takes group {max(user.groups or ())}; "
-                f"give one list per group, an empty one where there is nothing"
+                f"block_ids has {num_lists} lists, but region {self.names[user]!r} takes group {highest}; give one "
+                f"list per group, an empty one where there is nothing"
             )
         if num_lists > MAX_LISTS:
             raise BlockIdError(f"block_ids has {num_lists} lists; one list per KV cache group is expected")
@@ -330,13 +435,31 @@ class Layout:
     def skip_before(self, position: int) -> int:
         """Return how many entries of this rank's list stand before global block `position`.
 
-        It is what to pass as ``skip`` for a cached prefix of `position` blocks under context parallelism.
+        It is what to pass as ``skip`` for a cached prefix of `position` blocks under context parallelism by whole
+        blocks. Raises :class:`GeometryError` where `cp_tokens` deals another number of tokens at a time.
 
         >>> Layout([Region("k", 0, 16, 4)], cp_rank=1, cp_size=2).skip_before(4)
         2
         """
         position = as_int(position, "position", BlockIdError)
+        if self.cp_tokens is not None and self.cp_size > 1:
+            raise GeometryError(
+                f"skip_before counts whole blocks, but this layout deals cp_tokens={self.cp_tokens} tokens at a time; "
+                f"local_tokens(tokens) says how many tokens of a prefix this rank holds"
+            )
         return max(0, -((self.cp_rank - position) // self.cp_size))
+
+    def local_tokens(self, tokens: int, block_tokens: int | None = None) -> int:
+        """Return how many of the first `tokens` tokens of a sequence this rank holds.
+
+        `block_tokens` is needed only under context parallelism by whole blocks (``cp_tokens=None``).
+        Raises :class:`GeometryError` for numbers that mean nothing.
+
+        >>> layout = Layout([Region("k", 0, 16, 4)], cp_rank=1, cp_size=2, cp_tokens=4)
+        >>> [layout.local_tokens(tokens) for tokens in (4, 5, 8, 16)]
+        [0, 1, 4, 8]
+        """
+        return sequence.local_tokens(tokens, self.cp_rank, self.cp_size, self.cp_tokens, block_tokens)
 
     # ------------------------------------------------------------------------------------------- parts and passport
 
@@ -347,26 +470,32 @@ class Layout:
         >>> {mem: part.num_descs for mem, part in mixed.by_mem_type().items()}
         {'VRAM': 4, 'DRAM': 4}
         """
-        kinds = dict.fromkeys(region.mem_type for region in self.regions)
-        return {kind: self._part(r for r in self.regions if r.mem_type == kind) for kind in kinds}
+        mems = self.columns.mem_types
+        return {kind: self._part([i for i, mem in enumerate(mems) if mem == kind]) for kind in dict.fromkeys(mems)}
 
     def select(self, names: Iterable[str]) -> Layout:
         """Return the layout of the named regions, in the order of `names`.
 
-        Raises :class:`GeometryError` for a name that is not here or given twice, :class:`TypeError` for a bare str.
+        Raises :class:`GeometryError` for a name that is not here or given twice, and for no name at all;
+        :class:`TypeError` for a bare str.
 
         >>> Layout([Region("k", 0, 16, 4), Region("v", 64, 16, 3)]).select(["v"]).num_descs
         3
         """
-        by_name = {region.name: region for region in self.regions}
+        number = {name: i for i, name in enumerate(self.names)}
         wanted = as_names(names, "names")
-        for name in wanted:
-            if name not in by_name:
-                raise GeometryError(f"select: there is no region {name!r}; regions are {few(by_name)}")
-        return Layout([by_name[name] for name in wanted], cp_rank=self.cp_rank, cp_size=self.cp_size)
+        for i, name in enumerate(wanted):
+            if name not in number:
+                raise GeometryError(f"select: there is no region {name!r}; regions are {few(number)}")
+            if name in wanted[:i]:
+                raise GeometryError(f"select: region {name!r} is named twice")
+        if not wanted:
+            raise GeometryError("select: no region is named; a layout has at least one")
+        return self._part([number[name] for name in wanted])
 
-    def _part(self, regions: Iterable[Region]) -> Layout:
-        return derived_layout(tuple(regions), self.cp_rank, self.cp_size)
+    def _part(self, chosen: Sequence[int]) -> Layout:
+        columns, names, pages = part_of(self.columns, self.names, self.pages, chosen)
+        return proven_layout(columns, names, pages, (self.cp_rank, self.cp_size, self.cp_tokens))
 
     def memory_ranges(self) -> list[tuple[int, int, int, str]]:
         """Return ``(addr, len, device_id, mem_type)`` ranges that cover all regions, for registration.
@@ -377,24 +506,31 @@ class Layout:
         >>> Layout([Region("a", 0, 16, 4), Region("view", 0, 32, 2), Region("b", 64, 16, 1)]).memory_ranges()
         [(0, 64, 0, 'VRAM'), (64, 16, 0, 'VRAM')]
         """
-        spans = sorted((r.mem_type, r.device_id, r.base_addr, r.base_addr + r.span) for r in self.regions)
-        joined: list[tuple[str, int, int, int]] = []
-        for mem, device, start, stop in spans:
-            if joined and joined[-1][:2] == (mem, device) and start < joined[-1][3]:
-                _, _, first, last = joined.pop()
-                start, stop = first, max(last, stop)
-            joined.append((mem, device, start, stop))
-        return [(start, stop - start, device, mem) for mem, device, start, stop in joined]
+        return ranges.memory_ranges(self.columns)
+
+    def split_at(self, ranges_: Iterable[tuple[int, int, int, str]]) -> Layout:
+        """Return the same layout, its regions in segments that end where registrations do.
+
+        `ranges_`: the registrations, in :meth:`memory_ranges` form, apart from one another. A row of a prepared list
+        may not cross two registrations, even touching ones (nixl 1.5.1: NIXL_ERR_NOT_FOUND); two rows may.
+        Raises :class:`GeometryError` for a block that lies across a bound or outside all of them, by its number.
+
+        >>> layout = Layout([Region("k", 0, 16, 4)]).split_at([(0, 32, 0, "VRAM"), (32, 32, 0, "VRAM")])
+        >>> layout.table().tolist()
+        [[0, 16, 0, 16, 2], [32, 16, 0, 16, 2]]
+        """
+        columns = ranges.split_columns(self.columns, self.names, ranges_)
+        return proven_layout(columns, self.names, self.pages, (self.cp_rank, self.cp_size, self.cp_tokens))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the layout as plain ints, strings, lists and dicts, for msgpack or JSON; key ``"version"``.
 
-        Its size grows with regions and sections, never with blocks.
+        Its size grows with regions, segments and distinct pages, never with blocks.
 
         >>> Layout.from_dict(Layout([Region("k", 0, 16, 4)]).to_dict()) == Layout([Region("k", 0, 16, 4)])
         True
         """
-        return _wire.layout_to_dict(self.regions, self.cp_rank, self.cp_size)
+        return wire.layout_to_dict(self.columns, self.names, self.pages, (self.cp_rank, self.cp_size, self.cp_tokens))
 
     @classmethod
     def from_dict(cls, d: Any) -> Layout:
@@ -405,16 +541,28 @@ class Layout:
         >>> Layout.from_dict({"version": 99})
         Traceback (most recent call last):
             ...
-        nixldesc.errors.GeometryError: layout: version 99 is not understood, this library reads version 1
+        nixldesc.errors.GeometryError: layout: version 99 is not understood, this library reads versions 2 and 1
         """
         try:
-            regions, cp_rank, cp_size = _wire.layout_from_dict(d)
-            return cls(regions, cp_rank=cp_rank, cp_size=cp_size)
-        except (TypeError, RecursionError) as error:
+            if wire.version_of(d) == 1:
+                regions, (cp_rank, cp_size) = layout_from_version_1(d)
+                return cls(regions, cp_rank=cp_rank, cp_size=cp_size)
+            columns, names, pages, given, largest = wire.layout_from_dict(d)
+            place = _check_place(*given)
+        except (TypeError, RecursionError, OverflowError) as error:
             raise GeometryError(f"layout: {str(error).removeprefix('layout: ')}") from None
+        if not prove_columns(columns, largest):
+            for region in regions_of(columns, names, pages):
+                prove_region(region)
+        prove_pages(names, columns.block_lens.tolist(), pages)
+        counts = zip(columns.num_blocks.tolist(), columns.sub_blocks.tolist(), columns.runs.tolist(), strict=True)
+        prove_total(sum(blocks * subs * runs for blocks, subs, runs in counts))
+        layout = proven_layout(columns, names, pages, place)
+        prove_rows(columns, layout._forms)
+        return layout
 
     def signature(self) -> str:
-        """Return a hex digest of the geometry without addresses, device ids and block counts.
+        """Return a hex digest of the geometry without addresses, device ids, block counts and segments.
 
         Equal on ranks that run the same model in the same shape; the place under context parallelism counts as shape.
 
@@ -422,61 +570,80 @@ class Layout:
         >>> a.signature() == b.signature()
         True
         """
-        plain = self.to_dict()
-        for region in plain["regions"]:
-            for key in ("base_addr", "device_id", "num_blocks"):
-                region.pop(key, None)
         import hashlib  # here, not above: a fifth of what importing nixldesc would take
-        import json
 
-        text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return hashlib.sha256(repr(self.shape()).encode()).hexdigest()
 
+    def shape(self) -> tuple[Any, ...]:
+        """Return the geometry that :meth:`signature` digests, as a tuple to compare.
 
-def _prove(regions: tuple[Region, ...]) -> None:
-    names: set[str] = set()
-    sections: dict[str, str] = {}
-    seen: dict[tuple[Shape, ...], int] = {}
-    budget = MAX_RUNS
-    for region in regions:
-        prove_region(region)
-        if region.name in names:
-            raise GeometryError(f"region {region.name!r}: there are two regions of that name")
-        names.add(region.name)
-        for section in region.sections:
-            if section.name in sections:
-                raise GeometryError(
-                    f"region {region.name!r}: section {section.name!r} is also in region {sections[section.name]!r}; "
-                    f"section names are unique in a layout"
-                )
-            sections[section.name] = region.name
-        budget = prove_page(region, seen, budget)
-    rows = sum(1 if region.evenly_spaced else region.sub_blocks for region in regions)
-    if rows > MAX_RUNS:
-        raise GeometryError(
-            f"the layout has {rows} table rows, for its sub-blocks lie at no even spacing; at most {MAX_RUNS} are "
-            f"supported"
+        >>> Layout([Region("k", 0, 16, 4)]).shape() == Layout([Region("k", 64, 16, 9)]).shape()
+        True
+        """
+        shape: tuple[Any, ...] = self._once("shape", self._make_shape)
+        return shape
+
+    def _make_shape(self) -> tuple[Any, ...]:
+        columns, pages = self.columns, self.pages
+        kinds = tuple([tuple([tuple(section.shape) for section in page]) for page in pages.kinds])
+        numbers = (columns.block_lens, columns.block_strides, columns.sub_blocks, columns.sub_strides, columns.runs)
+        return (
+            (self.cp_rank, self.cp_size, self.cp_tokens),
+            tuple(self.names),
+            columns.mem_types,
+            columns.groups,
+            tuple([column.tobytes() for column in (*numbers, columns.run_strides)]),
+            tuple([kinds[number] for number in pages.of]),
+            pages.names,
         )
-    total = sum(region.num_descs for region in regions)
-    if total > MAX_DESCS:
-        raise GeometryError(f"the layout has {total} descriptors, more than the {MAX_DESCS} that int32 ids can name")
 
 
-def _fill(layout: Layout, regions: tuple[Region, ...], cp_rank: int, cp_size: int) -> None:
-    starts = np.zeros(len(regions) + 1, dtype=np.int64)
-    np.cumsum([region.num_descs for region in regions], out=starts[1:])
+def _check_place(cp_rank: Any, cp_size: Any, cp_tokens: Any) -> tuple[int, int, int | None]:
+    cp_rank, cp_size = as_int(cp_rank, "cp_rank"), as_int(cp_size, "cp_size")
+    if not 0 <= cp_rank < cp_size <= MAX_CP_SIZE:
+        raise GeometryError(
+            f"cp_rank must be in 0 to cp_size - 1, and cp_size at most {MAX_CP_SIZE}, got rank {cp_rank} of {cp_size}"
+        )
+    if cp_tokens is not None and not 0 < as_int(cp_tokens, "cp_tokens") < 2**31:
+        raise GeometryError(f"cp_tokens must be a positive number of tokens, or None for whole blocks, got {cp_tokens}")
+    return cp_rank, cp_size, None if cp_tokens is None else int(cp_tokens)
+
+
+def _fill(
+    layout: Layout,
+    columns: Columns,
+    names: Sequence[str],
+    pages: Pages,
+    place: tuple[int, int, int | None],
+    forms: NDArray[np.int64],
+) -> None:
+    starts = np.zeros(len(columns) + 1, dtype=np.int64)
+    np.cumsum(columns.num_descs(), out=starts[1:])
     starts.flags.writeable = False
-    put = object.__setattr__
-    put(layout, "regions", regions)
-    put(layout, "cp_rank", cp_rank)
-    put(layout, "cp_size", cp_size)
-    put(layout, "_starts", starts)
-    put(layout, "_cache", {})
-    put(layout, "_latest", None)
+    values: tuple[Any, ...] = (columns, names, pages, *place, forms, starts, {}, None)
+    for put, value in zip(_SETTERS, values, strict=True):
+        put(layout, value)
 
 
-def derived_layout(regions: tuple[Region, ...], cp_rank: int, cp_size: int) -> Layout:
-    """Return a layout of regions that are known to be sound: parts of a proven layout's regions."""
+_SETTERS = tuple(
+    getattr(Layout, slot).__set__
+    for slot in (
+        "columns",
+        "names",
+        "pages",
+        "cp_rank",
+        "cp_size",
+        "cp_tokens",
+        "_forms",
+        "_starts",
+        "_cache",
+        "_latest",
+    )
+)
+
+
+def proven_layout(columns: Columns, names: Sequence[str], pages: Pages, place: tuple[int, int, int | None]) -> Layout:
+    """Return a layout of columns that are known to be sound: a stranger's, once proven; parts of a proven layout's."""
     layout = object.__new__(Layout)
-    _fill(layout, regions, cp_rank, cp_size)
+    _fill(layout, columns, names, pages, place, forms_of(columns))
     return layout

@@ -1,64 +1,145 @@
 """A layout as plain data: what two workers send each other before they trust each other.
 
-Version 1::
+Version 2, columns: an entry per region, or one value where all are equal; what has its default value is left out::
 
-    {"version": 1, "cp_rank": 0, "cp_size": 1, "regions": [
-        {"name": "layer0", "base_addr": 4096, "block_len": 4096, "num_blocks": 100, "groups": [0],
-         "sections": [{"name": "layer0", "itemsize": 1,
-                       "axes": [["head", 0, 2], ["token", 0, 16], ["byte", 0, 128]]}]}]}
+    {"version": 2, "names": ["layer0", "layer1"], "base_addrs": [4096, 413696], "block_lens": 4096, "num_blocks": 100,
+     "groups": [[0]], "group_of": 0,
+     "pages": [[{"itemsize": 1, "axes": [["head", 0, 2], ["token", 0, 16], ["byte", 0, 128]]}]], "page_of": 0}
 
-What has its default value is left out. Everything that comes in is a stranger's word: types, keys and sizes are
-checked here, geometry where a Layout is made.
+`names` and `section_names` are lists whose entries are a name, or ``[prefix, first, count, suffix]`` for ``count``
+names that are numbered from ``first`` on. A section is named like its region, or as `section_names` says: ``"+.k"`` is
+the region's name and ``.k``, ``"=name"`` another name. Segments are columns too, keyed by the region's number:
+``"segments": {"2": [base_addrs, num_blocks, device_ids]}``. Version 1, an object per region, is still read
+(:mod:`nixldesc.memory.wire_version_1`).
+
+Everything that comes in is a stranger's word: types, keys and sizes are checked here, geometry where a Layout is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from nixldesc._check import as_int, as_name, brief, few
 from nixldesc.errors import GeometryError
-from nixldesc.memory.region import Region
+from nixldesc.memory.columns import Columns, Page, Pages
 from nixldesc.memory.sections import MAX_AXES, Axis, Section
 
-__all__ = ["VERSION", "layout_from_dict", "layout_to_dict"]
+__all__ = ["VERSION", "layout_from_dict", "layout_to_dict", "version_of"]
 
-VERSION = 1
+VERSION = 2
+#: More regions than any layout has: numbered names are few bytes, so their number is bounded before it is memory.
+MAX_REGIONS = 2**17
 
-_LAYOUT_KEYS = ("version", "cp_rank", "cp_size", "regions")
-_REGION_INTS = ("base_addr", "block_len", "num_blocks", "block_stride", "device_id", "sub_blocks", "sub_stride")
-_REGION_KEYS = ("name", "mem_type", "groups", "sections", *_REGION_INTS)
-_SECTION_INTS = ("itemsize", "offset")
-_SECTION_KEYS = ("name", "axes", "strides", "dtype", "cp", *_SECTION_INTS)
+_COUNTS = ("num_blocks", "sub_blocks", "runs")
+_BYTES = ("base_addrs", "block_lens", "block_strides", "device_ids", "sub_strides", "run_strides")
+_KEYS = (
+    *("version", "cp", "names", *_BYTES, *_COUNTS, "mem_types", "groups", "group_of", "pages", "page_of"),
+    *("section_names", "segments"),
+)
+_SECTION_KEYS = ("axes", "itemsize", "offset", "strides", "dtype", "cp")
+#: The page of a region without sections: one opaque section of the region's name and its block_len.
+_OPAQUE = "opaque"
+#: What a section of a page is called until its region gives it a name.
+_NAMELESS = "+"
+
+Place = tuple[int, int, "int | None"]
 
 
-def layout_to_dict(regions: Iterable[Region], cp_rank: int, cp_size: int) -> dict[str, Any]:
-    """Return the version 1 form; see the module's header."""
-    return {
-        "version": VERSION,
-        "cp_rank": cp_rank,
-        "cp_size": cp_size,
-        "regions": [_region_to_dict(region) for region in regions],
-    }
+def version_of(d: Any) -> int:
+    """Return the version of a message, one that is understood."""
+    if not isinstance(d, dict):
+        raise GeometryError(f"layout must be a dict, got {brief(d)}")
+    version = d.get("version")
+    if type(version) is int and version in (1, VERSION):
+        return version
+    got = "has no version" if "version" not in d else f"version {brief(version).split(' (')[0]} is not understood"
+    raise GeometryError(f"layout: {got}, this library reads versions {VERSION} and 1")
 
 
-def _region_to_dict(region: Region) -> dict[str, Any]:
-    plain: dict[str, Any] = {key: getattr(region, key) for key in ("name", "mem_type", *_REGION_INTS)}
-    default = Region(region.name, region.base_addr, region.block_len, region.num_blocks)
-    if region.groups is not None:
-        plain["groups"] = list(region.groups)
-    for key in ("block_stride", "device_id", "sub_blocks", "sub_stride"):
-        # A cut region's stride has a default of its own, so both are spelled out there.
-        if plain[key] == getattr(default, key) and region.sub_blocks == 1:
-            del plain[key]
-    if region.sections != default.sections:
-        plain["sections"] = [_section_to_dict(section) for section in region.sections]
-    return plain
+# ------------------------------------------------------------------------------------------------------- outwards
+
+
+def layout_to_dict(columns: Columns, names: Sequence[str], pages: Pages, place: Place) -> dict[str, Any]:
+    """Return the version 2 form; see the module's header."""
+    d: dict[str, Any] = {"version": VERSION}
+    if place != (0, 1, None):
+        d["cp"] = list(place)
+    d["names"] = _numbered(names)
+    d["base_addrs"] = columns.base_addrs.tolist()
+    d["block_lens"] = _shared(columns.block_lens)
+    d["num_blocks"] = _shared(columns.num_blocks)
+    for key, column, default in (
+        ("block_strides", columns.block_strides, columns.block_lens),
+        ("device_ids", columns.device_ids, 0),
+        ("sub_blocks", columns.sub_blocks, 1),
+        ("sub_strides", columns.sub_strides, columns.block_lens),
+        ("runs", columns.runs, 1),
+        ("run_strides", columns.run_strides, columns.block_lens),
+    ):
+        if (column != default).any():
+            d[key] = _shared(column)
+    if set(columns.mem_types) != {"VRAM"}:
+        d["mem_types"] = _one_of_all(columns.mem_types)
+    groups = list(dict.fromkeys(columns.groups))
+    if groups != [None]:
+        d["groups"] = [None if group is None else list(group) for group in groups]
+        d["group_of"] = _one_of_all([groups.index(group) for group in columns.groups])
+    if columns.pieces:
+        d["segments"] = {str(i): [_shared(column) for column in rows.T] for i, rows in columns.pieces.items()}
+    _add_pages(d, columns, names, pages)
+    return d
+
+
+def _add_pages(d: dict[str, Any], columns: Columns, names: Sequence[str], pages: Pages) -> None:
+    users: dict[int, list[int]] = {}
+    for region, number in enumerate(pages.of):
+        users.setdefault(number, []).append(region)
+    kinds = {number: _page_to_dict(columns, names, pages, number, found) for number, found in users.items()}
+    told: list[Any] = []
+    place: dict[int, int] = {}
+    for number, kind in kinds.items():
+        if kind not in told:
+            told.append(kind)
+        place[number] = told.index(kind)
+    if told == [_OPAQUE]:
+        return
+    of = [place[number] for number in pages.of]
+    d["pages"], d["page_of"] = told, _one_of_all(of)
+    tails = [
+        () if told[number] == _OPAQUE else tuple([_tail(n, region) for n in named])
+        for region, named, number in zip(names, pages.names, of, strict=True)
+    ]
+    if all(tail == "+" for named in tails for tail in named) and max(map(len, tails)) <= 1:
+        return
+    by_page: dict[int, tuple[str, ...]] = {}
+    alike = all(by_page.setdefault(number, named) == named for number, named in zip(of, tails, strict=True))
+    if alike and all(tail.startswith("+") for named in tails for tail in named):
+        d["section_names"] = {"pages": [list(by_page[number]) for number in range(len(told))]}
+    else:
+        d["section_names"] = {"regions": _numbered([tail for named in tails for tail in named])}
+
+
+def _tail(name: str, region: str) -> str:
+    return "+" + name[len(region) :] if name.startswith(region) else "=" + name
+
+
+def _page_to_dict(columns: Columns, names: Sequence[str], pages: Pages, number: int, users: Sequence[int]) -> Any:
+    page = pages.kinds[number]
+    plain = len(page) == 1 and page[0].shape[0:1] + page[0].shape[2:] == ((), 0, (), "", True)
+    if plain and all(pages.names[i] == (names[i],) and columns.block_lens[i] == page[0].itemsize for i in users):
+        return _OPAQUE
+    return [_section_to_dict(section) for section in page]
 
 
 def _section_to_dict(section: Section) -> dict[str, Any]:
-    axes = [[axis.name, axis.start, axis.stop] for axis in section.axes]
-    plain: dict[str, Any] = {"name": section.name, "axes": axes, "itemsize": section.itemsize}
+    axes = [[a.name, a.start, a.stop] if a.unit == 1 else [a.name, a.start, a.stop, a.unit] for a in section.axes]
+    plain: dict[str, Any] = {"axes": axes, "itemsize": section.itemsize}
     default = Section(section.name, section.axes, section.itemsize)
     if section.strides != default.strides:
         plain["strides"] = list(section.strides)
@@ -68,55 +149,361 @@ def _section_to_dict(section: Section) -> dict[str, Any]:
     return plain
 
 
-def layout_from_dict(d: Any) -> tuple[list[Region], int, int]:
-    """Return ``(regions, cp_rank, cp_size)``; :class:`GeometryError` or :class:`TypeError` for anything else."""
-    version = d.get("version") if isinstance(d, dict) else None
-    if isinstance(d, dict) and (type(version) is not int or version != VERSION):
-        got = "has no version" if "version" not in d else f"version {brief(version).split(' (')[0]} is not understood"
-        raise GeometryError(f"layout: {got}, this library reads version {VERSION}")
-    _keys(d, _LAYOUT_KEYS, ("regions",), "layout")
-    regions = [_region(item, f"layout: regions[{i}]") for i, item in enumerate(_list(d["regions"], "layout: regions"))]
-    return regions, _size(d.get("cp_rank", 0), "layout: cp_rank"), _size(d.get("cp_size", 1), "layout: cp_size")
+def _shared(column: NDArray[Any]) -> Any:
+    """Return one number where all are equal, else all of them."""
+    return int(column[0]) if (column == column[0]).all() else column.tolist()
 
 
-def _region(d: Any, what: str) -> Region:
-    _keys(d, _REGION_KEYS, ("name", "base_addr", "block_len", "num_blocks"), what)
-    fields: dict[str, Any] = {key: _size(d[key], f"{what}: {key}") for key in _REGION_INTS if key in d}
-    if "mem_type" in d:
-        fields["mem_type"] = as_name(d["mem_type"], f"{what}: mem_type")
-    if d.get("groups") is not None:
-        groups = _list(d["groups"], f"{what}: groups")
-        fields["groups"] = [_size(group, f"{what}: groups[{i}]") for i, group in enumerate(groups)]
-    if d.get("sections") is not None:
-        sections = _list(d["sections"], f"{what}: sections")
-        fields["sections"] = [_section(item, f"{what}: sections[{i}]") for i, item in enumerate(sections)]
-    return Region(as_name(d["name"], f"{what}: name"), **fields)
+def _one_of_all(items: Sequence[Any]) -> Any:
+    return items[0] if all(item == items[0] for item in items) else list(items)
 
 
-def _section(d: Any, what: str) -> Section:
-    _keys(d, _SECTION_KEYS, ("name", "axes", "itemsize"), what)
-    fields: dict[str, Any] = {key: _size(d[key], f"{what}: {key}") for key in _SECTION_INTS if key in d}
-    if "strides" in d:
-        strides = _list(d["strides"], f"{what}: strides")
-        fields["strides"] = [_size(step, f"{what}: strides[{i}]") for i, step in enumerate(strides)]
-    fields.update({key: d[key] for key in ("dtype", "cp") if key in d})
-    given = _list(d["axes"], f"{what}: axes")
-    if len(given) > MAX_AXES:  # before a million of them are made
-        raise GeometryError(f"{what}: {len(given)} axes, at most {MAX_AXES} are supported")
-    axes = [_axis(item, f"{what}: axes[{i}]") for i, item in enumerate(given)]
-    return Section(as_name(d["name"], f"{what}: name"), axes, **fields)
+_NUMBER = re.compile(r"\d+")
 
 
-def _axis(item: Any, what: str) -> Axis:
-    if not isinstance(item, (list, tuple)) or len(item) != 3:
-        raise GeometryError(f"{what} must be [name, start, stop], got {brief(item)}")
-    return Axis(as_name(item[0], f"{what}: name"), _size(item[1], f"{what}: start"), _size(item[2], f"{what}: stop"))
+def _numbered(names: Sequence[str]) -> list[Any]:
+    """Return names with stretches that only count on as ``[prefix, first, count, suffix]``."""
+    found: list[Any] = []
+    for name in names:
+        last = found[-1] if found else None
+        if type(last) is list and name == f"{last[0]}{last[1] + last[2]}{last[3]}":
+            last[2] += 1
+            continue
+        if type(last) is str:
+            joined = _joined(last, name)
+            if joined:
+                found[-1] = joined
+                continue
+        found.append(name)
+    return found
+
+
+def _joined(first: str, second: str) -> list[Any] | None:
+    """Return two names as a counted stretch, if the second is the first with one number higher by one."""
+    for match in _NUMBER.finditer(first):
+        digits = match.group()
+        if len(digits) < 10 and str(int(digits)) == digits:
+            prefix, suffix = first[: match.start()], first[match.end() :]
+            if second == f"{prefix}{int(digits) + 1}{suffix}":
+                return [prefix, int(digits), 2, suffix]
+    return None
+
+
+# -------------------------------------------------------------------------------------------------------- inwards
+
+
+def layout_from_dict(d: dict[str, Any]) -> tuple[Columns, tuple[str, ...], Pages, Place, Mapping[str, int]]:
+    """Return columns, names, pages, place and the largest of each column; nothing of their geometry is proven yet."""
+    odd = [key for key in d if key not in _KEYS]
+    if odd:
+        raise GeometryError(f"layout: unknown key {brief(odd[0])}; known keys are {few(_KEYS, len(_KEYS))}")
+    for key in ("names", "base_addrs", "block_lens", "num_blocks"):
+        if key not in d:
+            raise GeometryError(f"layout: key {key!r} is missing")
+    names = _read_names(d["names"], "layout: names")
+    size = len(names)
+    if not size:
+        raise GeometryError("layout: the layout has no regions; at least one is expected")
+    reader = _Columns(d, size)
+    lens = reader.read("block_lens", np.uint64)
+    bases, blocks = reader.read("base_addrs", np.uint64), reader.read("num_blocks", np.int64)
+    strides = reader.read("block_strides", np.uint64, lens, "block_lens")
+    devices = reader.read("device_ids", np.uint64, 0)
+    subs, runs = reader.read("sub_blocks", np.int64, 1), reader.read("runs", np.int64, 1)
+    run_strides = reader.read("run_strides", np.uint64, lens, "block_lens")
+    sub_strides = reader.read("sub_strides", np.uint64, lens, "block_lens")
+    pieces = _read_segments(d.get("segments", {}), size)
+    for region, rows in pieces.items():
+        bases[region], devices[region] = rows[0, 0], rows[0, 2]
+        blocks[region] = min(sum(rows[:, 1].tolist()), 2**31)
+    mems = reader.one_of("mem_types", "VRAM", as_name)
+    groups, of = _read_groups(d.get("groups", [None])), reader.numbers("group_of")
+    if max(of) >= len(groups):
+        raise GeometryError(f"layout: group_of names entry {brief(max(of))} of groups, which has {len(groups)}")
+    plain = not pieces and "sub_blocks" not in d and "runs" not in d
+    columns = Columns(
+        bases, lens, blocks, strides, devices, subs, sub_strides, runs, run_strides, mems,
+        tuple([groups[number] for number in of]), pieces, plain,
+    )  # fmt: skip
+    return columns, names, _read_pages(d, reader, names, lens), _read_place(d.get("cp", [0, 1, None])), reader.largest
+
+
+class _Columns:
+    """A message's columns: each one value for all regions, or a list with an entry for each."""
+
+    def __init__(self, d: dict[str, Any], size: int) -> None:
+        self._d, self._size = d, size
+        self.largest: dict[str, int] = {}
+
+    def read(self, key: str, dtype: Any, default: Any = None, like: str = "") -> NDArray[Any]:
+        """Return a column of numbers; `default`: a number, or the column that it is `like`."""
+        value = self._d.get(key)
+        if key not in self._d:
+            self.largest[key] = self.largest[like] if like else default
+            return default.copy() if like else np.full(self._size, default, dtype=dtype)
+        bound = 2**31 if dtype is np.int64 else 2**64
+        if type(value) is int:
+            if not 0 <= value < bound:
+                raise self._beyond(key, value, bound)
+            self.largest[key] = value
+            return np.full(self._size, value, dtype=dtype)
+        items = _integers(value, f"layout: {key}")
+        if len(items) != self._size:
+            raise GeometryError(f"layout: {len(items)} entries in {key}, but {self._size} in names")
+        low, high = min(items), max(items)
+        if low < 0 or high >= bound:
+            raise self._beyond(key, low if low < 0 else high, bound)
+        self.largest[key] = high
+        return np.array(items, dtype=dtype)
+
+    def _beyond(self, key: str, value: int, bound: int) -> GeometryError:
+        if bound == 2**31 and value >= bound:
+            return GeometryError(
+                f"layout: {key} is {brief(value)}: the layout has so many descriptors or more, and int32 ids can name "
+                f"{2**31 - 1}"
+            )
+        return GeometryError(f"layout: {key} must be in 0 to {bound - 1}, got {brief(value)}")
+
+    def numbers(self, key: str) -> Sequence[int]:
+        """Return small indices, 0 where the key is left out."""
+        value = self._d.get(key, 0)
+        if type(value) is int:
+            value = [value] * self._size
+        items = _integers(value, f"layout: {key}")
+        if len(items) != self._size or min(items) < 0:
+            raise GeometryError(f"layout: {key} must have {self._size} entries from 0, got {brief(value)}")
+        return items
+
+    def one_of(self, key: str, default: str, check: Any) -> tuple[Any, ...]:
+        """Return one checked name per region."""
+        value = self._d.get(key, default)
+        if isinstance(value, str):
+            return (check(value, f"layout: {key}"),) * self._size
+        items = _list(value, f"layout: {key}")
+        if len(items) != self._size:
+            raise GeometryError(f"layout: {len(items)} entries in {key}, but {self._size} in names")
+        return tuple([check(item, f"layout: {key}[{i}]") for i, item in enumerate(items)])
+
+
+def _integers(value: Any, what: str) -> Sequence[int]:
+    items = _list(value, what)
+    if set(map(type, items)) - {int}:
+        return [as_int(item, f"{what}[{i}]") for i, item in enumerate(items)]
+    return items
+
+
+def _read_place(value: Any) -> Place:
+    items = _list(value, "layout: cp")
+    if len(items) != 3:
+        raise GeometryError(f"layout: cp must be [rank, size, tokens], got {brief(value)}")
+    rank, size = as_int(items[0], "layout: cp rank"), as_int(items[1], "layout: cp size")
+    return rank, size, None if items[2] is None else as_int(items[2], "layout: cp tokens")
+
+
+def _read_names(value: Any, what: str, limit: int = MAX_REGIONS) -> tuple[str, ...]:
+    names: list[str] = []
+    for i, item in enumerate(_list(value, what)):
+        if type(item) is str and item:
+            names.append(item)
+        elif isinstance(item, (list, tuple)):
+            if len(item) != 4 or not isinstance(item[0], str) or not isinstance(item[3], str):
+                raise GeometryError(f"{what}[{i}] must be a name or [prefix, first, count, suffix], got {brief(item)}")
+            first, count = as_int(item[1], f"{what}[{i}]: first"), as_int(item[2], f"{what}[{i}]: count")
+            length = len(item[0]) + len(item[3]) + 10
+            if not 0 <= first < 2**31 or not 0 < count <= limit or count * length > 2**24:
+                raise GeometryError(
+                    f"{what}[{i}]: {brief(count)} names numbered from {brief(first)} on are no names of regions"
+                )
+            names += [f"{item[0]}{number}{item[3]}" for number in range(first, first + count)]
+        else:
+            names.append(as_name(item, f"{what}[{i}]"))
+        if len(names) > limit:
+            raise GeometryError(f"{what}: more than {limit} names")
+    return tuple(names)
+
+
+def _read_groups(value: Any) -> list[tuple[int, ...] | None]:
+    found: list[tuple[int, ...] | None] = []
+    for i, item in enumerate(_list(value, "layout: groups")):
+        groups = None if item is None else tuple(_integers(item, f"layout: groups[{i}]"))
+        if groups is not None and (
+            len(set(groups)) != len(groups) or not groups or not 0 <= min(groups) <= max(groups) < 2**31
+        ):
+            raise GeometryError(f"layout: groups[{i}] must be distinct indices from 0, at least one, got {brief(item)}")
+        found.append(groups)
+    return found
+
+
+def _read_segments(value: Any, regions: int) -> dict[int, NDArray[np.uint64]]:
+    if not isinstance(value, dict):
+        raise GeometryError(f"layout: segments must be a dict, got {brief(value)}")
+    found: dict[int, NDArray[np.uint64]] = {}
+    for key, item in value.items():
+        if not isinstance(key, str) or not key.isdecimal() or len(key) > 9 or int(key) >= regions:
+            raise GeometryError(f"layout: segments: {brief(key)} is no number of a region, there are {regions}")
+        what = f"layout: segments of region {key}"
+        columns = _list(item, what)
+        if len(columns) != 3:
+            raise GeometryError(f"{what} must be [base_addrs, num_blocks, device_ids], got {brief(item)}")
+        lists = [[column] if type(column) is int else _integers(column, what) for column in columns]
+        size = max(map(len, lists))
+        if any(len(column) not in (1, size) for column in lists) or size < 2:
+            raise GeometryError(f"{what}: columns of {', '.join(str(len(column)) for column in lists)} entries")
+        if any(min(column) < 0 or max(column) >= 2**64 for column in lists):
+            raise GeometryError(f"{what}: numbers must be in 0 to 2**64 - 1")
+        rows = np.empty((size, 3), dtype=np.uint64)
+        for place, column in enumerate(lists):
+            rows[:, place] = np.array(column, dtype=np.uint64)
+        found[int(key)] = rows
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------- pages
+
+
+def _read_pages(d: dict[str, Any], reader: _Columns, names: tuple[str, ...], lens: NDArray[np.uint64]) -> Pages:
+    """Return the pages: each distinct one made and proven once, opaque ones by their block_len."""
+    given = _list(d.get("pages", [_OPAQUE]), "layout: pages")
+    of = reader.numbers("page_of")
+    if max(of) >= len(given):
+        raise GeometryError(f"layout: page_of names page {brief(max(of))}, there are {len(given)}")
+    kinds: list[Page] = [
+        () if item == _OPAQUE else _read_page(_frozen(item, f"layout: pages[{i}]"), f"layout: pages[{i}]")
+        for i, item in enumerate(given)
+    ]
+    sizes = [1 if item == _OPAQUE else len(kind) for item, kind in zip(given, kinds, strict=True)]
+    if sum([sizes[number] for number in of]) > MAX_REGIONS * 4:
+        raise GeometryError(f"layout: more than {MAX_REGIONS * 4} sections")
+    section_names = _read_section_names(d.get("section_names"), names, of, sizes, given)
+    if _OPAQUE not in given:
+        return Pages(tuple(kinds), tuple(of), section_names)
+    return _with_opaque(kinds, of, section_names, given, lens.tolist(), names)
+
+
+def _with_opaque(
+    kinds: list[Page], of: Sequence[int], section_names: Any, given: Any, lens: list[int], names: tuple[str, ...]
+) -> Pages:
+    """Give opaque pages a kind for each block_len."""
+    found: dict[Any, int] = {}
+    pages: list[Page] = []
+    numbers = []
+    for number, length, name in zip(of, lens, names, strict=True):
+        opaque = given[number] == _OPAQUE
+        key = (length,) if opaque else number
+        if key not in found:
+            found[key] = len(pages)
+            pages.append((Section(name, (), length),) if opaque and length else kinds[number])
+        numbers.append(found[key])
+    return Pages(tuple(pages), tuple(numbers), section_names)
+
+
+def _read_section_names(
+    value: Any, names: tuple[str, ...], of: Sequence[int], sizes: list[int], given: Any
+) -> tuple[tuple[str, ...], ...]:
+    if value is None:
+        if max(sizes) <= 1:
+            return tuple([(name,) if sizes[number] else () for name, number in zip(names, of, strict=True)])
+        raise GeometryError("layout: section_names is missing, but a page has more than one section")
+    if not isinstance(value, dict) or len(value) != 1 or next(iter(value)) not in ("pages", "regions"):
+        raise GeometryError(f"layout: section_names must have one key, 'pages' or 'regions', got {brief(value)}")
+    if "pages" in value:
+        tails = [_read_names(item, "layout: section_names") for item in _list(value["pages"], "layout: section_names")]
+        if [len(tail) for tail in tails] != [0 if page == _OPAQUE else n for page, n in zip(given, sizes, strict=True)]:
+            raise GeometryError("layout: section_names must have a name for each section of each page")
+        cut = [tuple([tail[1:] if tail[0] == "+" else None for tail in named]) for named in tails]
+        if any(tail is None for named in cut for tail in named):
+            raise GeometryError("layout: section_names of pages must begin with '+': layers differ in their names")
+        return tuple(
+            [
+                (name,) if given[number] == _OPAQUE else tuple([name + tail for tail in cut[number]])  # type: ignore[operator]
+                for name, number in zip(names, of, strict=True)
+            ]
+        )
+    flat = iter(_read_names(value["regions"], "layout: section_names", MAX_REGIONS * 4))
+    found: list[tuple[str, ...]] = []
+    try:
+        for name, number in zip(names, of, strict=True):
+            if given[number] == _OPAQUE:
+                found.append((name,))
+            else:
+                tails_ = [next(flat) for _ in range(sizes[number])]
+                found.append(tuple([_named(tail, name) for tail in tails_]))
+    except (StopIteration, RuntimeError):
+        raise GeometryError("layout: section_names has fewer names than the regions have sections") from None
+    if next(flat, None) is not None:
+        raise GeometryError("layout: section_names has more names than the regions have sections")
+    return tuple(found)
+
+
+def _named(tail: str, region: str) -> str:
+    if tail[0] not in "+=":
+        raise GeometryError(f"layout: section_names must begin with '+' or '=', got {brief(tail)}")
+    return region + tail[1:] if tail[0] == "+" else as_name(tail[1:], "layout: section_names: a name")
+
+
+def _frozen(item: Any, what: str) -> tuple[Any, ...]:
+    """Return a page as nested tuples, for the memory of pages already read."""
+    sections = []
+    for i, section in enumerate(_list(item, what)):
+        where = f"{what}[{i}]"
+        if not isinstance(section, dict):
+            raise GeometryError(f"{where} must be a dict, got {brief(section)}")
+        odd = [key for key in section if key not in _SECTION_KEYS]
+        if odd:
+            raise GeometryError(f"{where}: unknown key {brief(odd[0])}; known keys are {few(_SECTION_KEYS, 6)}")
+        for key in ("axes", "itemsize"):
+            if key not in section:
+                raise GeometryError(f"{where}: key {key!r} is missing")
+        axes = _list(section["axes"], f"{where}: axes")
+        if len(axes) > MAX_AXES:  # before a million of them are made
+            raise GeometryError(f"{where}: {len(axes)} axes, at most {MAX_AXES} are supported")
+        strides = section.get("strides")
+        sections.append(
+            (
+                tuple([_axis(axis, f"{where}: axes[{n}]") for n, axis in enumerate(axes)]),
+                _size(section["itemsize"], f"{where}: itemsize"),
+                _size(section.get("offset", 0), f"{where}: offset"),
+                None
+                if strides is None
+                else tuple([_size(s, f"{where}: strides") for s in _list(strides, f"{where}: strides")]),
+                _plain(section.get("dtype", ""), str, f"{where}: dtype"),
+                _plain(section.get("cp", True), bool, f"{where}: cp"),
+            )
+        )
+    return tuple(sections)
+
+
+def _axis(item: Any, what: str) -> tuple[Any, ...]:
+    if not isinstance(item, (list, tuple)) or len(item) not in (3, 4):
+        raise GeometryError(f"{what} must be [name, start, stop] or [name, start, stop, unit], got {brief(item)}")
+    start, stop = _size(item[1], f"{what}: start"), _size(item[2], f"{what}: stop")
+    return as_name(item[0], f"{what}: name"), start, stop, _size(item[3], f"{what}: unit") if len(item) == 4 else 1
+
+
+@lru_cache(maxsize=256)
+def _read_page(page: tuple[Any, ...], what: str) -> Page:
+    return tuple([_read_section(section, f"{what}[{i}]") for i, section in enumerate(page)])
+
+
+def _read_section(section: tuple[Any, ...], what: str) -> Section:
+    axes, itemsize, offset, strides, dtype, cp = section
+    try:
+        made = [Axis(*axis) for axis in axes]
+        return Section(_NAMELESS, made, itemsize, offset=offset, strides=strides, dtype=dtype, cp=cp)
+    except GeometryError as error:
+        raise GeometryError(f"{what}: {str(error).removeprefix(f'section {_NAMELESS!r}: ')}") from None
+
+
+def _plain(value: Any, kind: type, what: str) -> Any:
+    if type(value) is not kind:
+        raise GeometryError(f"{what} must be a {kind.__name__}, got {brief(value)}")
+    return value
 
 
 def _size(value: Any, what: str) -> int:
-    number = as_int(value, what)
+    number = value if type(value) is int else as_int(value, what)
     if not 0 <= number < 2**64:
-        raise GeometryError(f"{what} must be in 0 to 2**64 - 1, got {number}")
+        raise GeometryError(f"{what} must be in 0 to 2**64 - 1, got {brief(number)}")
     return number
 
 
@@ -124,14 +511,3 @@ def _list(value: Any, what: str) -> Sequence[Any]:
     if not isinstance(value, (list, tuple)):
         raise GeometryError(f"{what} must be a list, got {brief(value)}")
     return value
-
-
-def _keys(d: Any, known: tuple[str, ...], needed: tuple[str, ...], what: str) -> None:
-    if not isinstance(d, dict):
-        raise GeometryError(f"{what} must be a dict, got {brief(d)}")
-    odd = [key for key in d if key not in known]
-    if odd:
-        raise GeometryError(f"{what}: unknown key {brief(odd[0])}; known keys are {few(known, len(known))}")
-    for key in needed:
-        if key not in d:
-            raise GeometryError(f"{what}: key {key!r} is missing")

@@ -5,111 +5,232 @@
     dst entry 2 stands at tokens   [128 ............ 192)
     src 0 gives entries                   [144 ... 160) [160 ... 176)
     undelivered                    [128 144)                        [176 192)      (section, dst block id, 0, 16) ...
+
+Worked out once per family of alike regions, in units of tokens that divide all sides' blocks and grains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import gcd
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nixldesc._check import brief
-from nixldesc.errors import BlockIdError
-from nixldesc.memory.ids import BlockIds, as_null, group_lists, out_of_range, read_ids
-from nixldesc.memory.region import Region
-from nixldesc.memory.sections import Section
-from nixldesc.planning.sources import Take
-from nixldesc.request.blocks import Blocks, Place
+from nixldesc._check import as_int, brief
+from nixldesc.errors import BlockIdError, GeometryError
+from nixldesc.memory.columns import Columns
+from nixldesc.memory.ids import as_null, group_lists, out_of_range, read_ids
+from nixldesc.memory.layout import Layout
+from nixldesc.planning.boxes import Box, choose, volume
+from nixldesc.planning.families import Family, Slot, Source
+from nixldesc.planning.meeting import Deal
+from nixldesc.planning.sources import box_of
+from nixldesc.planning.template import SlotTake, Template
+from nixldesc.request.blocks import Blocks
 
-__all__ = ["Delivery", "undelivered"]
+__all__ = ["Hole", "repeated", "undelivered"]
+
+#: (section, dst block id, first token, last token + 1)
+Hole = tuple[str, int, int, int]
 
 
-class Delivery(NamedTuple):
-    """A destination section and the takes that together bring it here."""
+class _Request(NamedTuple):
+    """A request's lists by source, those of the destination, and what narrows them."""
 
-    region: Region
-    section: Section
-    place: Place
-    takes: tuple[Take, ...]
+    src: Mapping[int, Sequence[Any]]
+    dst: Sequence[Any]
+    null_block: int | None
+    tokens: int | None
 
 
 class _Entries(NamedTuple):
-    """One list's live entries: their block ids and positions in the sequence, in blocks of that side's size."""
+    """One list's live entries: their block ids and numbers in the rank's full list."""
 
     ids: NDArray[np.int32]
-    positions: NDArray[np.int64]
+    numbers: NDArray[np.int64]
 
 
 def undelivered(
-    deliveries: Iterable[Delivery],
-    src_blocks: Mapping[int, Sequence[BlockIds | Blocks]],
-    dst_blocks: Sequence[BlockIds | Blocks],
-    null_block: int | None,
-) -> list[tuple[str, int, int, int]]:
-    """Return ``(section, dst block id, first token, last token + 1)`` for what no source fills."""
+    templates: Sequence[Template],
+    dst: Layout,
+    sources: Sequence[Source],
+    src_blocks: Any,
+    dst_blocks: Any,
+    null_block: Any,
+    tokens: Any,
+) -> list[Hole]:
+    """Return what the dst lists name and no source fills; see :meth:`nixldesc.Plan.undelivered`."""
+    request = _read(src_blocks, dst_blocks, null_block, tokens)
+
+    def unfilled(wanted: Box, boxes: Sequence[Box]) -> bool:
+        return bool(choose(wanted, boxes)[1])
+
+    return _report(templates, dst, sources, request, unfilled)
+
+
+def repeated(
+    templates: Sequence[Template],
+    dst: Layout,
+    sources: Sequence[Source],
+    src_blocks: Any,
+    dst_blocks: Any,
+    null_block: Any,
+    tokens: Any,
+) -> list[Hole]:
+    """Return what more than one source fills; see :meth:`nixldesc.Plan.repeated`."""
+    request = _read(src_blocks, dst_blocks, null_block, tokens)
+
+    def shared(wanted: Box, boxes: Sequence[Box]) -> bool:
+        return sum(map(volume, boxes)) > sum(volume(box) for _, box in choose(wanted, boxes)[0])
+
+    return _report(templates, dst, sources, request, shared)
+
+
+def _read(src_blocks: Any, dst_blocks: Any, null_block: Any, tokens: Any) -> _Request:
     if not isinstance(src_blocks, Mapping):
         raise TypeError(f"src_blocks must map source ranks to block lists, got {brief(src_blocks)}")
-    null_block = as_null(null_block)
-    dst_blocks = group_lists(dst_blocks, "dst_blocks")
     given = {rank: group_lists(lists, f"src_blocks[{rank}]") for rank, lists in src_blocks.items()}
-    holes = []
-    for delivery in deliveries:
-        unit, per_block = _unit(delivery)
-        for number, group in enumerate(_groups(delivery.region, len(dst_blocks))):
-            entries = _entries(dst_blocks, group, delivery.region, delivery.place, null_block, "dst_blocks")
-            at = entries.positions[:, None] * per_block + np.arange(per_block)
-            filled = np.ones(at.shape, dtype=bool)
-            for take in delivery.takes:
-                filled &= _filled(take, number, at, unit, given.get(take.holder.rank, ()), null_block)
-            for block, row in zip(entries.ids.tolist(), ~filled, strict=True):
-                edges = (np.flatnonzero(np.diff(row, prepend=False, append=False)) * unit).tolist()
-                holes += [(delivery.section.name, block, *edges[i : i + 2]) for i in range(0, len(edges), 2)]
-    return holes
+    if tokens is not None and as_int(tokens, "tokens") < 0:
+        raise GeometryError(f"tokens must be a number of tokens, 0 or more, got {tokens}")
+    return _Request(given, group_lists(dst_blocks, "dst_blocks"), as_null(null_block), tokens)
 
 
-def _unit(delivery: Delivery) -> tuple[int, int]:
-    """Return the tokens that all sides' blocks are whole multiples of, and how many of those a dst block has."""
-    sizes = [delivery.section.block_tokens, *(take.holder.section.block_tokens for take in delivery.takes)]
-    unit = gcd(*sizes) or 1
-    return unit, (sizes[0] or 1) // unit
+def _report(
+    templates: Sequence[Template],
+    dst: Layout,
+    sources: Sequence[Source],
+    request: _Request,
+    wrong: Callable[[Box, Sequence[Box]], bool],
+) -> list[Hole]:
+    holes: list[tuple[int, int, list[tuple[int, int, int]]]] = []
+    for template in templates:
+        family = template.family
+        for number, slot in enumerate(family.slots):
+            takes = [take for take in template.takes if take.slot == number]
+            if not takes:
+                continue
+            found = list(_slot_holes(dst, sources, family, slot, takes, request, wrong))
+            if found:
+                holes += [(region, number, found) for region in family.dst.tolist()]
+    holes.sort(key=lambda hole: hole[:2])
+    named = dst.pages.names
+    return [(named[region][slot], *hole) for region, slot, found in holes for hole in found]
 
 
-def _groups(region: Region, given: int) -> Sequence[int]:
-    return range(given) if region.groups is None else region.groups
+def _slot_holes(
+    dst: Layout,
+    sources: Sequence[Source],
+    family: Family,
+    slot: Slot,
+    takes: Sequence[SlotTake],
+    request: _Request,
+    wrong: Callable[[Box, Sequence[Box]], bool],
+) -> Iterator[tuple[int, int, int]]:
+    """Yield (dst block id, first token, last token + 1) where `wrong` of the boxes that arrive."""
+    section, deal = slot.want.section, slot.want.deal
+    wanted = box_of(section, section)
+    held = [slot.holders[slot.of.index(take.member)] for take in takes]
+    unit = _unit(section.block_tokens, deal, [(holder.section.block_tokens, holder.deal) for holder in held])
+    per_block = max(section.block_tokens // unit, 1)
+    groups = _groups(dst.columns, int(family.dst[0]), len(request.dst))
+    for turn, group in enumerate(groups):
+        entries = _entries(request.dst, group, dst, family.dst, request.null_block, "dst_blocks")
+        local = entries.numbers[:, None] * per_block + np.arange(per_block)
+        at = _global(local, deal, unit)
+        arrives = []
+        for take, holder in zip(takes, held, strict=True):
+            source = sources[family.sources[take.member]]
+            lists = request.src.get(source.key, ())
+            regions = family.src[take.member]
+            own = _owned(at, holder.deal, unit)
+            there = _groups(source.layout.columns, int(regions[0]), len(lists))
+            if not lists or turn >= len(there):
+                arrives.append((own, np.zeros_like(own)))
+                continue
+            what = f"src_blocks[{source.key}]"
+            given = _entries(lists, there[turn], source.layout, regions, request.null_block, what)
+            block = _local(at, holder.deal, unit) // max(holder.section.block_tokens // unit, 1)
+            arrives.append((own, own & np.isin(block, given.numbers)))
+        bad = _judge(wanted, [take.box for take in takes], arrives, wrong)
+        if request.tokens is not None and section.block_tokens:
+            bad &= at * unit < request.tokens
+        for block_id, row in zip(entries.ids.tolist(), bad, strict=True):
+            edges = (np.flatnonzero(np.diff(row, prepend=False, append=False)) * unit).tolist()
+            yield from ((block_id, *edges[i : i + 2]) for i in range(0, len(edges), 2))
 
 
-def _filled(
-    take: Take, number: int, at: NDArray[np.int64], unit: int, lists: Sequence[Any], null_block: int | None
+def _judge(
+    wanted: Box,
+    boxes: Sequence[Box],
+    arrives: Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]],
+    wrong: Callable[[Box, Sequence[Box]], bool],
 ) -> NDArray[np.bool_]:
-    """Return which units of tokens `at` this take fills, or leaves to another context-parallel rank."""
-    holder = take.holder
-    block = at // ((holder.section.block_tokens or 1) // unit)
-    others: NDArray[np.bool_] = block % holder.place.every != holder.place.first
-    groups = _groups(holder.region, len(lists))
-    if not lists or number >= len(groups):
-        return others
-    what = f"src_blocks[{holder.rank}]"
-    entries = _entries(lists, groups[number], holder.region, holder.place, null_block, what)
-    others |= np.isin(block, entries.positions)
-    return others
+    """Return for each unit of tokens whether the boxes that arrive for it are wrong; each case is judged once."""
+    came = np.stack([there for _, there in arrives], axis=-1)
+    flat = came.reshape(-1, came.shape[-1])
+    cases, which = np.unique(flat, axis=0, return_inverse=True)
+    verdicts = [wrong(wanted, [box for box, there in zip(boxes, case, strict=True) if there]) for case in cases]
+    judged: NDArray[np.bool_] = np.array(verdicts, dtype=bool)[which.ravel()].reshape(came.shape[:-1])
+    return judged
+
+
+def _unit(block_tokens: int, deal: Deal, others: Sequence[tuple[int, Deal]]) -> int:
+    """Return the tokens that all blocks and grains are whole multiples of; 1 where there are no tokens."""
+    sides = [(block_tokens, deal), *others]
+    sizes = [tokens for tokens, _ in sides]
+    sizes += [side.tokens for _, side in sides if side.size > 1]
+    return gcd(*sizes) or 1
+
+
+def _global(local: NDArray[np.int64], deal: Deal, unit: int) -> NDArray[np.int64]:
+    if deal.size == 1:
+        return local
+    grain = deal.tokens // unit
+    return local // grain * (grain * deal.size) + deal.rank * grain + local % grain
+
+
+def _owned(at: NDArray[np.int64], deal: Deal, unit: int) -> NDArray[np.bool_]:
+    """Return which units of tokens a rank holds."""
+    if deal.size == 1:
+        return np.ones(at.shape, dtype=bool)
+    owned: NDArray[np.bool_] = at // (deal.tokens // unit) % deal.size == deal.rank
+    return owned
+
+
+def _local(at: NDArray[np.int64], deal: Deal, unit: int) -> NDArray[np.int64]:
+    if deal.size == 1:
+        return at
+    grain = deal.tokens // unit
+    return at // (grain * deal.size) * grain + at % grain
+
+
+def _groups(columns: Columns, region: int, given: int) -> Sequence[int]:
+    groups = columns.groups[region]
+    return range(given) if groups is None else groups
 
 
 def _entries(
-    lists: Sequence[Any], group: int, region: Region, place: Place, null_block: int | None, what: str
+    lists: Sequence[Any], group: int, layout: Layout, regions: NDArray[np.int64], null_block: int | None, what: str
 ) -> _Entries:
     if group >= len(lists):
         raise BlockIdError(f"{what} has {len(lists)} lists, but group {group} is used; give one list per group")
     item, where = lists[group], f"{what}[{group}]"
-    ids, skip = (item.ids, item.skip) if isinstance(item, Blocks) else (item, 0)
+    ids = item.ids if isinstance(item, Blocks) else item
     found = read_ids(ids, where, null_block=null_block)
-    if (skip + len(found) + 1) * place.every >= 2**31:
-        raise BlockIdError(f"{where}: skip {skip} is beyond any sequence of 2**31 blocks")
+    numbers = np.arange(len(found))
+    if isinstance(item, Blocks):
+        if item.skip + len(found) >= 2**31:
+            raise BlockIdError(f"{where}: skip {item.skip} is beyond any sequence of 2**31 blocks")
+        numbers = numbers + item.skip
+        at = getattr(item, "at", None)
+        if at is not None:
+            numbers = np.asarray(at, dtype=np.int64)
     live = np.ones(len(found), dtype=bool) if null_block is None else found != null_block
-    beyond = np.flatnonzero(live & (found >= region.num_blocks))
+    counts = layout.columns.num_blocks[regions]
+    least = int(regions[np.argmin(counts)])
+    beyond = np.flatnonzero(live & (found >= counts.min()))
     if len(beyond):
-        raise out_of_range(where, ids, int(beyond[0]), region.name, region.num_blocks)
-    positions = place.first + (skip + np.arange(len(found))) * place.every
-    return _Entries(found[live], positions[live])
+        raise out_of_range(where, ids, int(beyond[0]), layout.names[least], int(counts.min()))
+    return _Entries(found[live], numbers[live])

@@ -1,163 +1,203 @@
-"""The overlap of two pages as runs of bytes: pure arithmetic, done once per distinct pair of page shapes.
+"""The overlap of two pages as lanes: pure arithmetic, done once per distinct pair of page shapes.
 
 Two sections of one name overlap where all their ranges overlap. The box of common items is walked in the
-destination's order; where both sides lie contiguously the walk takes long steps, and steps that touch on both sides
-are joined, across sections too::
+destination's order; where both sides lie contiguously the walk takes long steps, a loop of equal steps is one strided
+lane, and lanes that touch on both sides are joined, across sections too::
 
     src page (heads 0..4)   [k0 | k1 | k2 | k3][v0 | v1 | v2 | v3]
                                        \\   \\            \\   \\
-    dst page (heads 2..4)             [k2 | k3][v2 | v3]            two runs: (dst 0, src 2h, 2h), (dst 2h, src 6h, 2h)
+    dst page (heads 2..4)             [k2 | k3][v2 | v3]            two lanes: (dst 0, src 2h, 2h), (dst 2h, src 6h, 2h)
 
-With unequal block_tokens both sides are cut into sub-blocks of gcd(src, dst) tokens; a run is then one sub-block's,
-repeated `sub_blocks` times, `sub_stride` apart.
+    src rows (NHD)          [t0 | h0 h1 h2 h3][t1 | h0 h1 h2 h3] ...
+    dst rows                [t0 | h2 h3][t1 | h2 h3] ...            one lane, a run per token: dst_step 2h, src_step 4h
+
+With unequal block_tokens both sides are cut into sub-blocks of their gcd (and of the grain by which tokens are dealt);
+a lane is then one sub-block's, repeated in each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import gcd
+from collections.abc import Iterator, Sequence
+from itertools import product
+from math import prod
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from nixldesc.errors import PeerMismatchError
-from nixldesc.memory.sections import MAX_RUNS, TOKEN, Section
+from nixldesc.memory.sections import TOKEN, Section
+from nixldesc.planning.boxes import Box
+from nixldesc.planning.meeting import Meeting
+from nixldesc.planning.steps import Loop, Stored, Walk, alternatives, stored
 
-__all__ = ["Cut", "Piece", "Run", "Split", "page_runs"]
+__all__ = ["MAX_LANES", "Lane", "Piece", "axes_of", "page_lanes"]
 
-
-class Cut(NamedTuple):
-    """Into how many sub-blocks each side's block is cut; (1, 1) moves whole blocks."""
-
-    src: int
-    dst: int
-
-    @classmethod
-    def of(cls, src: Section, dst: Section) -> Cut:
-        """Return the cut for two sections of one name: sub-blocks of gcd(src, dst) tokens.
-
-        >>> from nixldesc.memory.sections import Axis
-        >>> Cut.of(Section("k", [Axis("token", 0, 48)], 2), Section("k", [Axis("token", 0, 32)], 2))
-        Cut(src=3, dst=2)
-        """
-        if not src.block_tokens:
-            return cls(1, 1)
-        common = gcd(src.block_tokens, dst.block_tokens)
-        return cls(src.block_tokens // common, dst.block_tokens // common)
-
-
-class Split(NamedTuple):
-    """The range of one axis, in global indices, that is moved; all other axes are moved whole."""
-
-    axis: str
-    start: int
-    stop: int
+#: More lanes than any engine's plan; bounds what two strangers' pages can make a plan build.
+MAX_LANES = 2**17
 
 
 class Piece(NamedTuple):
-    """A part of a destination section and the source section it comes from."""
+    """A part of a destination section (its slot in the page) and the source section it comes from.
 
+    `box` are the indices moved, in the order of :func:`axes_of` of the destination's section.
+    """
+
+    slot: int
     src: Section
     dst: Section
-    split: Split
+    box: Box
 
 
-class Run(NamedTuple):
-    """Contiguous bytes on both sides, in bytes from the block's (or first sub-block's) start."""
+class Lane(NamedTuple):
+    """Bytes contiguous on both sides, `runs` times; offsets from the (sub-)block's start, all in bytes."""
 
     dst: int
     src: int
     length: int
-    dst_sub_stride: int  # 0 where the block is not cut
+    runs: int
+    dst_step: int
+    src_step: int
+    slots: tuple[int, ...]
+
+
+class Page(NamedTuple):
+    """The lanes between two regions' pages, ascending on dst, and how far apart a block's sub-blocks are (0: one)."""
+
+    lanes: tuple[Lane, ...]
+    dst_sub_stride: int
     src_sub_stride: int
-    pieces: tuple[int, ...]
 
 
-def page_runs(pieces: Sequence[Piece]) -> list[Run]:
-    """Return the longest runs that the pieces of one region pair (of one cut) amount to, ascending on dst.
+def axes_of(section: Section) -> list[tuple[str, int, int]]:
+    """Return name, start and stop of the section's axes, but for the tokens, which lists of blocks speak for."""
+    return [axis for axis in section.geometry.box if axis[0] != TOKEN]
+
+
+def page_lanes(pieces: Sequence[Piece], meeting: Meeting) -> list[Page]:
+    """Return the longest lanes that the pieces of one region pair amount to, by the spacing of their sub-blocks.
 
     >>> from nixldesc.memory.pages import attention_sections
     >>> make = dict(num_kv_heads=4, block_tokens=2, token_head_bytes=4, kv="blocks_first")
     >>> src = attention_sections("l", tp_size=1, tp_rank=0, **make)
     >>> dst = attention_sections("l", tp_size=2, tp_rank=1, **make)
-    >>> [run[:3] for run in page_runs([Piece(s, d, Split("head", 2, 4)) for s, d in zip(src, dst)])]
+    >>> pieces = [Piece(i, s, d, ((2, 4), (0, 4))) for i, (s, d) in enumerate(zip(src, dst))]
+    >>> [lane[:3] for page in page_lanes(pieces, Meeting(1, 1, unit_tokens=2)) for lane in page.lanes]
     [(0, 16, 16), (16, 48, 16)]
     """
-    found: list[Run] = []
-    room = MAX_RUNS
-    for number, piece in enumerate(pieces):
-        runs = _piece_runs(piece, number, room)
-        room -= len(runs)
-        found += runs
-    found.sort(key=lambda run: run.dst)
-    return _join(found)
+    found: dict[tuple[int, int], list[Lane]] = {}
+    room = MAX_LANES
+    for piece in pieces:
+        spacing, lanes = _piece_lanes(piece, meeting, room)
+        room -= len(lanes)
+        found.setdefault(spacing, []).extend(lanes)
+    return [Page(tuple(_joined(sorted(lanes))), *spacing) for spacing, lanes in found.items()]
 
 
-def _piece_runs(piece: Piece, number: int, room: int) -> list[Run]:
+def _piece_lanes(piece: Piece, meeting: Meeting, room: int) -> tuple[tuple[int, int], list[Lane]]:
     src, dst = piece.src, piece.dst
-    tokens = gcd(src.block_tokens, dst.block_tokens)
-    src_axes = {axis.name: (axis, step) for axis, step in zip(src.axes, src.strides, strict=True)}
-    src_at, dst_at, src_token, dst_token = src.offset, dst.offset, 0, 0
-    loops: list[tuple[int, int, int]] = []
-    for axis, dst_step in zip(dst.axes, dst.strides, strict=True):
-        src_axis, src_step = src_axes[axis.name]
-        start, stop = piece.split[1:] if axis.name == piece.split.axis else (axis.start, axis.stop)
-        if axis.name == TOKEN:
-            start, stop, src_token, dst_token = 0, tokens, src_step, dst_step
-        src_at += (start - src_axis.start) * src_step
-        dst_at += (start - axis.start) * dst_step
-        if stop - start > 1:
-            loops.append((dst_step, src_step, stop - start))
-    loops.sort()
-    length = dst.itemsize
-    while loops and loops[0][0] == loops[0][1] == length:
-        length *= loops.pop(0)[2]
-    _check_room(piece, loops, room)
-    cut = Cut.of(src, dst)
-    strides = dst_token * tokens if cut.dst > 1 else 0, src_token * tokens if cut.src > 1 else 0
-    at = zip(_walk(dst_at, [(d, n) for d, _, n in loops]), _walk(src_at, [(s, n) for _, s, n in loops]), strict=True)
-    return [Run(to, fro, length, *strides, (number,)) for to, fro in at]
+    ranges = dict(zip([name for name, _, _ in axes_of(dst)], piece.box, strict=True))
+    ranges[TOKEN] = (0, meeting.unit_tokens)
+    sides = {
+        name: stored(start, dims) for (name, start, _), dims in zip(src.geometry.box, src.geometry.dims, strict=True)
+    }
+    walks: list[list[Walk]] = []
+    spacing = (0, 0)
+    for (name, start, _), dims in zip(dst.geometry.box, dst.geometry.dims, strict=True):
+        here, there = stored(start, dims), sides[name]
+        found = alternatives(*ranges[name], here, there)
+        if found is None:
+            raise PeerMismatchError(
+                f"section {dst.name!r}: axis {name!r} is stored in parts of {_units(here)} indices here and of "
+                f"{_units(there)} in the source; neither cut divides the other"
+            )
+        walks.append(found)
+        if name == TOKEN:
+            spacing = _spacing(here, meeting.dst_sub, meeting, dst), _spacing(there, meeting.src_sub, meeting, dst)
+    lanes: list[Lane] = []
+    for walk in product(*walks):
+        at = dst.offset + sum([w.dst for w in walk]), src.offset + sum([w.src for w in walk])
+        lanes += _lanes(piece, at, [loop for w in walk for loop in w.loops], room - len(lanes))
+    return spacing, lanes
 
 
-def _check_room(piece: Piece, loops: list[tuple[int, int, int]], room: int) -> None:
-    count = 1
-    for _, _, size in loops:
-        count *= size
+def _units(side: Stored) -> str:
+    return " and ".join(str(dim.unit) for dim in side.dims)
+
+
+def _spacing(side: Stored, subs: int, meeting: Meeting, section: Section) -> int:
+    """Return how far apart the sub-blocks of one side are; 0 where its block is one."""
+    if subs == 1:
+        return 0
+    if len(side.dims) > 1 and meeting.unit_tokens % side.dims[0].unit:
+        raise PeerMismatchError(
+            f"section {section.name!r}: its blocks meet in sub-blocks of {meeting.unit_tokens} tokens, but axis "
+            f"'token' is stored in parts of {_units(side)} tokens, inside which a sub-block would end"
+        )
+    return side.step(meeting.unit_tokens)
+
+
+def _lanes(piece: Piece, at: tuple[int, int], loops: list[Loop], room: int) -> list[Lane]:
+    """Return one walk as lanes: contiguous steps make them longer, the longest loop is their runs, others separate."""
+    length = piece.dst.itemsize
+    left: list[Loop] = []
+    for loop in sorted([loop for loop in loops if loop.size > 1]):
+        if not left and loop.dst == loop.src == length:
+            length *= loop.size
+        elif left and loop.dst == left[-1].dst * left[-1].size and loop.src == left[-1].src * left[-1].size:
+            left[-1] = left[-1]._replace(size=left[-1].size * loop.size)
+        else:
+            left.append(loop)
+    runs = max(left, key=lambda loop: loop.size, default=Loop(length, length, 1))
+    others = [loop for loop in reversed(left) if loop is not runs]
+    count = prod([loop.size for loop in others])
     if count > room:
         raise PeerMismatchError(
-            f"section {piece.dst.name!r}: the two sides order its bytes so differently that a block is {count} "
-            f"separate runs; at most {MAX_RUNS} are supported"
+            f"section {piece.dst.name!r}: the two sides order its bytes so differently that a block is more than "
+            f"{MAX_LANES} separate pieces ({count * runs.size:,} runs of {length} bytes); let the axes that step "
+            f"closest in memory be the same on both sides: {_order(piece.dst)} here, {_order(piece.src)} in the source"
         )
+    shape = (length, runs.size, runs.dst, runs.src, (piece.slot,))
+    return [Lane(to, fro, *shape) for to, fro in _starts(at, others)]
 
 
-def _walk(start: int, loops: list[tuple[int, int]]) -> list[int]:
-    at: NDArray[np.uint64] = np.array([start], dtype=np.uint64)
-    for step, size in reversed(loops):
-        at = np.add.outer(at, np.arange(size, dtype=np.uint64) * np.uint64(step)).ravel()
-    offsets: list[int] = at.tolist()
-    return offsets
+def _order(section: Section) -> str:
+    order = sorted(zip(section.strides, (axis.name for axis in section.axes), strict=True), reverse=True)
+    return ", ".join(name for _, name in order)
 
 
-def _join(runs: list[Run]) -> list[Run]:
-    """Join neighbours that touch on both sides and repeat alike; a joined run names each of its pieces once."""
-    joined: list[Run] = []
-    pieces: dict[int, None] = {}
-    for run in runs:
-        last = joined[-1] if joined else None
-        if (
-            last is not None
-            and last.dst + last.length == run.dst
-            and last.src + last.length == run.src
-            and last[3:5] == run[3:5]
-        ):
-            pieces.update(dict.fromkeys(run.pieces))
-            joined[-1] = last._replace(length=last.length + run.length)
-            continue
-        if last is not None:
-            joined[-1] = last._replace(pieces=tuple(pieces))
-        pieces = dict.fromkeys(run.pieces)
-        joined.append(run)
-    if joined:
-        joined[-1] = joined[-1]._replace(pieces=tuple(pieces))
+def _starts(at: tuple[int, int], loops: Sequence[Loop]) -> Iterator[tuple[int, int]]:
+    dst_steps = product(*[range(0, loop.dst * loop.size, loop.dst) for loop in loops])
+    src_steps = product(*[range(0, loop.src * loop.size, loop.src) for loop in loops])
+    for to, fro in zip(dst_steps, src_steps, strict=True):
+        yield at[0] + sum(to), at[1] + sum(fro)
+
+
+def _joined(lanes: list[Lane]) -> list[Lane]:
+    """Join neighbours that touch on both sides and repeat alike; a joined lane names each of its slots once."""
+    joined: list[Lane] = []
+    for lane in lanes:
+        both = _join(joined[-1], lane) if joined else None
+        if both is None:
+            joined.append(lane)
+        else:
+            joined[-1] = both
     return joined
+
+
+def _join(a: Lane, b: Lane) -> Lane | None:
+    """Return two lanes as one, None where they are not: b goes on where a ends, in each run or after the last."""
+    if a.length + a.dst == b.dst and a.length + a.src == b.src and a.runs == b.runs:
+        whole = a.length + b.length
+        if a.runs == 1:
+            return Lane(a.dst, a.src, whole, 1, whole, whole, _slots(a, b))
+        if (a.dst_step, a.src_step) == (b.dst_step, b.src_step) and whole <= min(a.dst_step, a.src_step):
+            if a.dst_step == a.src_step == whole:  # the runs touch, too
+                whole *= a.runs
+                return Lane(a.dst, a.src, whole, 1, whole, whole, _slots(a, b))
+            return a._replace(length=whole, slots=_slots(a, b))
+    alike = (a.length, a.dst_step, a.src_step) == (b.length, b.dst_step, b.src_step) and min(a.runs, b.runs) > 1
+    if alike and a.dst + a.runs * a.dst_step == b.dst and a.src + a.runs * a.src_step == b.src:
+        return a._replace(runs=a.runs + b.runs, slots=_slots(a, b))
+    return None
+
+
+def _slots(a: Lane, b: Lane) -> tuple[int, ...]:
+    return a.slots if b.slots[0] in a.slots else (*a.slots, *b.slots)

@@ -6,38 +6,42 @@
                            plan()  ->  for each source rank: DlistPair(src: Layout, dst: Layout), equal rows and lengths
     Layout (src ranks) ---/
 
-Sections meet by name, wherever they lie; ``sources`` chooses who sends what, ``overlap`` finds the runs of bytes; here
-they become regions of derived layouts. The arithmetic is done once per distinct pair of page shapes, whatever the
-number of layers.
+Down one flight of stairs, each step a function of what the step before returned::
+
+    families_of     dst regions that look alike to all sources          families.py
+    template_of     who sends what, in which lanes, once per family     template.py (sources.py, overlap.py)
+    sendings_of     the lanes of each source and memory type            build.py
+    pairs_of        columns of both lists, when somebody looks          build.py
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from nixldesc._check import as_int, as_names, brief, few, is_many
+from nixldesc._check import as_int, as_names, brief, is_many
 from nixldesc.errors import PeerMismatchError
 from nixldesc.memory.ids import BlockIds
 from nixldesc.memory.layout import Layout
-from nixldesc.memory.sections import Section
-from nixldesc.planning.delivery import Delivery, undelivered
-from nixldesc.planning.lanes import pairs_of
-from nixldesc.planning.overlap import Cut, Split
-from nixldesc.planning.sources import Holder, Meeting, Seat, Take, place_of, shares_of
-from nixldesc.request.blocks import Blocks, Place, Places
+from nixldesc.planning.binding import prove_same_shape
+from nixldesc.planning.block_tables import BlockTables, Side, Stand
+from nixldesc.planning.build import Room, Sending, is_small, pairs_of, sendings_of
+from nixldesc.planning.costs import Cost, costs_of
+from nixldesc.planning.delivery import repeated, undelivered
+from nixldesc.planning.families import Allowed, Source, families_of
+from nixldesc.planning.sources import Rule, Rules, Seat
+from nixldesc.planning.template import Template, template_of
+from nixldesc.request.blocks import Blocks
 from nixldesc.request.pair import DlistPair
 
 __all__ = ["Plan", "plan", "reader_counts"]
 
-#: True: any section may lack a source.
-AllowMissing = Literal[True] | Collection[str]
+Senders = Literal["one", "all"]
+#: A request's lists on one side, one entry per KV cache group.
+Lists = Sequence[BlockIds | Blocks]
 
 
-@dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
 class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
     """What each source rank sends: a read-only mapping from source rank (ascending) to its pairs.
 
@@ -50,77 +54,158 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
     ([3], (), ('v',))
     """
 
-    _pairs: Mapping[int, tuple[DlistPair, ...]]
+    __slots__ = ("__weakref__", "_dst", "_made", "_sendings", "_sources", "_templates", "missing", "unused")
+
     missing: tuple[str, ...]
     unused: tuple[str, ...]
-    _deliveries: tuple[Delivery, ...] = field(repr=False)
+    _dst: Layout
+    _sources: Sequence[Source]
+    _templates: Sequence[Template]
+    _sendings: Mapping[int, Sequence[Sending]]
+    _made: dict[int, tuple[DlistPair, ...]]
 
     def __init__(
         self,
-        pairs: Mapping[int, tuple[DlistPair, ...]],
+        dst: Layout,
+        sources: Sequence[Source],
+        templates: Sequence[Template],
+        sendings: Sequence[Sending],
         missing: tuple[str, ...],
         unused: tuple[str, ...],
-        deliveries: tuple[Delivery, ...],
     ) -> None:
-        object.__setattr__(self, "_pairs", MappingProxyType(dict(pairs)))
-        object.__setattr__(self, "missing", missing)
-        object.__setattr__(self, "unused", unused)
-        object.__setattr__(self, "_deliveries", deliveries)
+        by_source: dict[int, list[Sending]] = {}
+        for sending in sendings:
+            by_source.setdefault(sources[sending.source].key, []).append(sending)
+        made: dict[int, tuple[DlistPair, ...]] = {}
+        put = object.__setattr__
+        put(self, "_dst", dst)
+        put(self, "_sources", sources)
+        put(self, "_templates", templates)
+        put(self, "_sendings", by_source)
+        put(self, "_made", made)
+        put(self, "missing", missing)
+        put(self, "unused", unused)
+        room = Room()
+        for rank, found in by_source.items():
+            # What may be refused is built at once, the rest when somebody looks.
+            if not all(is_small(dst, sources, sending) for sending in found):
+                made[rank] = tuple([pair for sending in found for pair in pairs_of(dst, sources, sending, room)])
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a Plan is read-only: {name!r} cannot be set")
 
     def __getitem__(self, rank: int) -> tuple[DlistPair, ...]:
-        return self._pairs[rank]
+        made = self._made.get(rank)
+        if made is None:
+            room = Room()
+            found = [pairs_of(self._dst, self._sources, sending, room) for sending in self._sendings[rank]]
+            made = self._made.setdefault(rank, tuple([pair for pairs in found for pair in pairs]))
+        return made
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._pairs)
+        return iter(self._sendings)
 
     def __len__(self) -> int:
-        return len(self._pairs)
+        return len(self._sendings)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Plan, (dict(self._pairs), self.missing, self.unused, self._deliveries)
+        sendings = [sending for found in self._sendings.values() for sending in found]
+        return Plan, (self._dst, self._sources, self._templates, sendings, self.missing, self.unused)
 
     def __repr__(self) -> str:
         sends = ", ".join(f"{rank}: {len(pairs)} pair{'s' * (len(pairs) != 1)}" for rank, pairs in self.items())
         return f"Plan({{{sends}}}, missing={self.missing!r}, unused={self.unused!r})"
 
+    def bind(self, dst: Layout, srcs: Mapping[int, Layout]) -> Plan:
+        """Return the same plan for layouts that differ from its own only in addresses, devices, block counts, segments.
+
+        The second engine of a fleet, a peer that has restarted. Anything else is a :class:`PeerMismatchError` that
+        names the first difference; a tenth of the cost of :func:`plan`.
+
+        >>> from nixldesc import Region
+        >>> made = plan(Layout([Region("k", 0, 16, 4)]), {0: Layout([Region("k", 0, 16, 4)])})
+        >>> again = made.bind(Layout([Region("k", 0, 16, 4)]), {0: Layout([Region("k", 4096, 16, 9)])})
+        >>> again[0][0].src.table().tolist()
+        [[4096, 16, 0, 16, 9]]
+        """
+        dst, layouts = _check_layout(dst, "dst"), _check_srcs(srcs)
+        prove_same_shape(self._dst, dst, {source.key: source.layout for source in self._sources}, layouts)
+        sources = tuple([Source(source.key, layouts[source.key]) for source in self._sources])
+        sendings = [sending for found in self._sendings.values() for sending in found]
+        return Plan(dst, sources, self._templates, sendings, self.missing, self.unused)
+
+    def costs(self) -> tuple[Cost, ...]:
+        """Return what each section costs: a record per source, section and pair of regions.
+
+        What a connector logs, alerts on, or decides by whether to stage.
+
+        >>> from nixldesc import Region
+        >>> cost, = plan(Layout([Region("k", 0, 16, 4)]), {0: Layout([Region("k", 0, 16, 4)])}).costs()
+        >>> cost.source, cost.section, cost.runs, cost.nbytes, cost.run_len, cost.rows
+        (0, 'k', 1, 16, 16, 1)
+        """
+        return costs_of(self._templates, self._dst, self._sources, self)
+
     def undelivered(
         self,
-        src_blocks: Mapping[int, Sequence[BlockIds | Blocks]],
-        dst_blocks: Sequence[BlockIds | Blocks],
+        src_blocks: Mapping[int, Lists],
+        dst_blocks: Lists,
         *,
         null_block: int | None = None,
+        tokens: int | None = None,
     ) -> list[tuple[str, int, int, int]]:
         """Return what the dst lists name and no source fills: ``(section, dst block id, first token, last token + 1)``.
 
         `src_blocks` maps a source rank to its block lists (a rank that is left out fills nothing). A section without
         a token axis counts as one token a block. Null entries of dst are not named, those of a source fill nothing.
-        Sections in `missing` are not repeated here.
+        `tokens`: the request's tokens; what lies beyond is not named. Sections in `missing` are not repeated here.
 
         >>> from nixldesc import Region
         >>> made = plan(Layout([Region("k", 0, 16, 64)]), {0: Layout([Region("k", 0, 16, 64)])})
         >>> made.undelivered({0: [Blocks([10, 11])]}, [Blocks([40, 41, 42])])
         [('k', 42, 0, 1)]
         """
-        return undelivered(self._deliveries, src_blocks, dst_blocks, null_block)
+        return undelivered(self._templates, self._dst, self._sources, src_blocks, dst_blocks, null_block, tokens)
+
+    def repeated(
+        self,
+        src_blocks: Mapping[int, Lists],
+        dst_blocks: Lists,
+        *,
+        null_block: int | None = None,
+        tokens: int | None = None,
+    ) -> list[tuple[str, int, int, int]]:
+        """Return what more than one source would fill, in the form of :meth:`undelivered` (``senders="all"`` only).
+
+        >>> from nixldesc import Region
+        >>> layout = Layout([Region("k", 0, 16, 64)])
+        >>> made = plan(layout, {0: layout, 1: layout}, senders="all")
+        >>> made.repeated({0: [[10, 11]], 1: [Blocks([7], skip=1)]}, [[40, 41]])
+        [('k', 41, 0, 1)]
+        """
+        return repeated(self._templates, self._dst, self._sources, src_blocks, dst_blocks, null_block, tokens)
 
 
 def plan(
     dst: Layout,
     srcs: Mapping[int, Layout],
     *,
-    dst_rank: int = 0,
-    dst_size: int = 1,
+    dst_rank: int | None = None,
+    dst_size: int | None = None,
     src_size: int | None = None,
-    allow_missing: AllowMissing = (),
+    allow_missing: Allowed = (),
+    senders: Senders = "one",
 ) -> Plan:
     """Return how every byte of `dst` gets here from `srcs` (source rank -> layout), each exactly once.
 
     `dst_rank` of `dst_size` counts the destination ranks that hold the same sections: it spreads the load over
-    sources with the same bytes. Give all ranks of the source engine; who knows only some of them passes
-    ``src_size=P``, the number of TP ranks, and the keys are TP ranks. A writer plans for its reader and takes its own
-    entry. Sections named in `allow_missing` (True: any) may have no source.
+    sources with the same bytes, and must be said where there are any (0 of 1 for an only reader). Give all ranks of
+    the source engine; who knows only some of them passes ``src_size=P``, the number of TP ranks, and the keys are TP
+    ranks, among them rank ``dst_rank * P // dst_size``, at which the count begins. A writer plans for its reader and
+    takes its own entry. Sections named in `allow_missing` (True: any) may have no source. ``senders="all"``: no choice
+    among holders, every source gets rows for all that it shares with dst, and each request's lists say who sends what.
 
-    Raises :class:`PeerMismatchError` for anything that cannot be delivered exactly, naming the section, the axis, what
+    Raises :class:`PeerMismatchError` for anything that cannot be delivered exactly, naming the section, the box, what
     each side holds and what is missing; :class:`GeometryError` where one region alone exceeds 2**31 - 1 ids.
 
     >>> from nixldesc import Region, attention_sections
@@ -132,15 +217,47 @@ def plan(
     >>> {source: [pair.dst.table().tolist() for pair in pairs] for source, pairs in made.items()}
     {2: [[[0, 128, 0, 256, 100]]], 3: [[[128, 128, 0, 256, 100]]]}
     """
-    dst, srcs = _check_layout(dst, "dst"), _check_srcs(srcs)
-    seat = _seat(dst_rank, dst_size, src_size, srcs)
-    deliveries, missing, unused = _assign(dst, _holders(srcs), lambda name: seat, allow_missing)
-    return Plan(pairs_of(dst, srcs, deliveries), missing, unused, tuple(deliveries))
+    dst, layouts = _check_layout(dst, "dst"), _check_srcs(srcs)
+    if senders not in ("one", "all"):
+        raise ValueError(f"senders must be 'one' or 'all', got {brief(senders)}")
+    rule = Rule(_seat(dst_rank, dst_size, src_size, layouts), senders == "all")
+    sources = tuple([Source(*item) for item in layouts.items()])
+    templates, missing, unused = _templates(dst, sources, Rules(rule, {}), allow_missing)
+    return Plan(dst, sources, templates, sendings_of(dst, sources, templates), missing, unused)
 
 
-def reader_counts(
-    dsts: Sequence[Layout], srcs: Mapping[int, Layout], *, allow_missing: AllowMissing = ()
-) -> dict[int, int]:
+def _templates(
+    dst: Layout, sources: Sequence[Source], rules: Rules, allow_missing: Any
+) -> tuple[tuple[Template, ...], tuple[str, ...], tuple[str, ...]]:
+    allowed: Any = allow_missing if allow_missing is True else set(as_names(allow_missing, "allow_missing"))
+    families, missing, unused = families_of(dst, sources, rules, allowed)
+    templates = tuple([template_of(family) for family in families])
+    tables = BlockTables()
+    for template in templates:
+        _prove_tables(tables, template, dst, sources)
+    return templates, missing, unused
+
+
+def _prove_tables(tables: BlockTables, template: Template, dst: Layout, sources: Sequence[Source]) -> None:
+    """What the block tables of a family's regions mean must agree with what they mean elsewhere."""
+    family = template.family
+    for take in template.takes:
+        slot = family.slots[take.slot]
+        held = slot.holders[slot.of.index(take.member)]
+        source = sources[family.sources[take.member]]
+        here, there = int(family.dst[0]), int(family.src[take.member][0])
+        sides = (
+            (source.layout, there, held.section, held.deal),
+            (dst, here, slot.want.section, slot.want.deal),
+        )
+        src_side, dst_side = (
+            Side(layout.names[n], layout.columns.groups[n], Stand.of(deal, section.block_tokens), section.block_tokens)
+            for layout, n, section, deal in sides
+        )
+        tables.prove(source.key, src_side, dst_side, slot.want.name)
+
+
+def reader_counts(dsts: Sequence[Layout], srcs: Mapping[int, Layout], *, allow_missing: Allowed = ()) -> dict[int, int]:
     """Return how many of the destination ranks `dsts` read from each source rank (zeros included).
 
     A source frees a request's blocks after so many have read them. Each rank's place is counted among the ranks that
@@ -151,21 +268,25 @@ def reader_counts(
     >>> reader_counts([latent, latent], {rank: latent for rank in range(4)})
     {0: 1, 1: 0, 2: 1, 3: 0}
     """
-    srcs = _check_srcs(srcs)
+    layouts = _check_srcs(srcs)
     if not is_many(dsts) or isinstance(dsts, Mapping):
         raise TypeError(f"dsts must be the layouts of all destination ranks, got {brief(dsts)}")
     dsts = tuple(_check_layout(dst, f"dsts[{number}]") for number, dst in enumerate(dsts))
-    names = [[section.name for region in dst.regions for section in region.sections] for dst in dsts]
+    names = [{name for named in dst.pages.names for name in named} for dst in dsts]
     sizes = Counter(name for held in names for name in held)
     turn: Counter[str] = Counter()
-    holders = _holders(srcs)
-    counts = dict.fromkeys(srcs, 0)
+    sources = tuple([Source(*item) for item in layouts.items()])
+    counts = dict.fromkeys(layouts, 0)
     for dst, held in zip(dsts, names, strict=True):
-        seats = {name: Seat(turn[name], sizes[name], 0) for name in held}
+        rules = {name: Rule(Seat(turn[name], sizes[name], 0, True)) for name in held}
         turn.update(held)
-        deliveries, _, _ = _assign(dst, holders, seats.__getitem__, allow_missing)
-        for rank in {take.holder.rank for delivery in deliveries for take in delivery.takes}:
-            counts[rank] += 1
+        named = Rules(Rule(Seat()), rules)
+        if len(set(rules.values())) == 1:
+            named = Rules(next(iter(rules.values())), {})
+        templates, _, _ = _templates(dst, sources, named, allow_missing)
+        senders = {template.family.sources[take.member] for template in templates for take in template.takes}
+        for number in senders:
+            counts[sources[number].key] += 1
     return counts
 
 
@@ -176,12 +297,12 @@ def _check_layout(layout: Any, what: str) -> Layout:
     if not isinstance(layout, Layout):
         swapped = "; the destination comes first, then the sources by rank" if isinstance(layout, Mapping) else ""
         raise TypeError(f"{what} must be a Layout, got {brief(layout)}{swapped}")
-    for region in layout.regions:
-        if not region.sections:
-            raise PeerMismatchError(
-                f"{what}: region {region.name!r} has no sections (it is cut into sub-blocks or derived by a plan); "
-                f"a plan needs the layout that says what the blocks mean"
-            )
+    if () in layout.pages.kinds:
+        bare = layout.pages.of.index(layout.pages.kinds.index(()))
+        raise PeerMismatchError(
+            f"{what}: region {layout.names[bare]!r} has no sections (it is cut into sub-blocks or derived by a plan); "
+            f"a plan needs the layout that says what the blocks mean"
+        )
     return layout
 
 
@@ -195,77 +316,22 @@ def _check_srcs(srcs: Any) -> dict[int, Layout]:
 
 
 def _seat(dst_rank: Any, dst_size: Any, src_size: Any, srcs: Mapping[int, Layout]) -> Seat:
-    rank, size = as_int(dst_rank, "dst_rank"), as_int(dst_size, "dst_size")
+    given = dst_rank is not None or dst_size is not None
+    rank = as_int(0 if dst_rank is None else dst_rank, "dst_rank")
+    size = as_int(1 if dst_size is None else dst_size, "dst_size")
     if not 0 <= rank < size:
         raise PeerMismatchError(f"dst_rank must be in 0 to dst_size - 1, got rank {rank} of {size}")
     if src_size is None:
-        return Seat(rank, size, 0)
+        return Seat(rank, size, 0, given)
     src_size = as_int(src_size, "src_size")
     top = max(srcs, default=0)
     if src_size <= top:
         raise PeerMismatchError(f"src_size is {src_size}, but source rank {top} is given")
-    return Seat(rank, size, src_size)
-
-
-def _assign(
-    dst: Layout, holders: Mapping[str, Sequence[Holder]], seat_of: Callable[[str], Seat], allow_missing: Any
-) -> tuple[list[Delivery], tuple[str, ...], tuple[str, ...]]:
-    """Choose the sources of every dst section; also the names that have no source and those that dst lacks."""
-    allowed: Any = allow_missing if allow_missing is True else set(as_names(allow_missing, "allow_missing"))
-    unused = dict.fromkeys(holders)
-    chosen = _Chosen()
-    deliveries, missing = [], []
-    for region in dst.regions:
-        for section in region.sections:
-            found = holders.get(section.name)
-            unused.pop(section.name, None)
-            if found is not None:
-                place = place_of(dst, section)
-                takes = chosen.takes(section, region.name, place, found, seat_of(section.name))
-                deliveries.append(Delivery(region, section, place, takes))
-            elif allowed is True or section.name in allowed:
-                missing.append(section.name)
-            else:
-                raise PeerMismatchError(
-                    f"section {section.name!r} (region {region.name!r}): no source holds a section of that name; "
-                    f"sources hold {few(holders) or 'none'}; allow_missing names the sections that may have no source"
-                )
-    return deliveries, tuple(missing), tuple(unused)
-
-
-def _holders(srcs: Mapping[int, Layout]) -> dict[str, list[Holder]]:
-    holders: dict[str, list[Holder]] = {}
-    for rank, layout in srcs.items():
-        for region in layout.regions:
-            for section in region.sections:
-                holders.setdefault(section.name, []).append(Holder(rank, region, section, place_of(layout, section)))
-    return holders
-
-
-class _Chosen:
-    """Choices made, by shape: layers of one shape choose once, and only names and regions are new."""
-
-    def __init__(self) -> None:
-        self._known: dict[Any, list[tuple[int, Split, Meeting, int]]] = {}
-        self._kinds = 0
-
-    def takes(
-        self, section: Section, region: str, place: Place, holders: Sequence[Holder], seat: Seat
-    ) -> tuple[Take, ...]:
-        """Return what each chosen holder sends of `section`."""
-        key = (section.shape, place, seat, *[(holder.rank, holder.place, holder.section.shape) for holder in holders])
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = self._choose(section, region, place, holders, seat)
-        return tuple([Take(holders[i], section, split, meeting, kind) for i, split, meeting, kind in known])
-
-    def _choose(
-        self, section: Section, region: str, place: Place, holders: Sequence[Holder], seat: Seat
-    ) -> list[tuple[int, Split, Meeting, int]]:
-        number = {holder.rank: i for i, holder in enumerate(holders)}
-        known = []
-        for share in shares_of(section, region, place, holders, seat):
-            self._kinds += 1
-            meeting = Meeting(Cut.of(share.holder.section, section), Places(share.holder.place, place))
-            known.append((number[share.holder.rank], share.split, meeting, self._kinds))
-        return known
+    first = rank * src_size // size
+    if first not in srcs:
+        raise PeerMismatchError(
+            f"dst_rank {rank} of {size} begins its choice among {src_size} sources at rank {first}, whose layout is "
+            f"not given (given are {', '.join(map(str, srcs)) or 'none'}): who sends what holders share cannot be "
+            f"known without it; describe rank {first} with its own tp_rank, addresses do not matter"
+        )
+    return Seat(rank, size, src_size, given)

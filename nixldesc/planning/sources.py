@@ -1,126 +1,152 @@
-"""Which source sends which part of a destination section: holders, position classes, the split axis.
+"""Who sends which part of one destination section: holders, their turn, boxes.
 
-Two steps of narrowing, then the rule of :mod:`nixldesc.planning.replicas`::
+Two steps of narrowing, then the rule of :func:`nixldesc.planning.boxes.choose`::
 
     holders of section "l0"          src ranks 0..7
       -> position classes            cp_rank 0: ranks 0 2 4 6      cp_rank 1: ranks 1 3 5 7     (src cp_size 2)
-           each class that meets the destination's positions delivers its own tokens, all of them
-      -> one axis is split           head: dst [2, 4), src [0, 1) [1, 2) [2, 3) [3, 4)
-           choose() walks the class from number dst_rank * n // dst_size
+           each class that meets the destination's tokens delivers its own, all of them
+      -> in turn, from number        dst_rank * n // dst_size of the class's ranks on, each sends what it holds of the
+                                     box that is still missing
+
+    4 KV heads, 8 source ranks (each head twice), dst rank 1 of 2: wants heads [2, 4), begins at 1 * 8 // 2 = 4
+
+    source   0    1    2    3    4    5    6    7
+    head     0    0    1    1   >2<   2   >3<   3          -> takes head 2 from source 4, head 3 from source 6
+
+So the load spreads over the replicas, and both sides can compute the choice without talking to each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import gcd
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from nixldesc.errors import PeerMismatchError
-from nixldesc.memory.layout import Layout
-from nixldesc.memory.region import Region
-from nixldesc.memory.sections import BYTE, TOKEN, Axis, Section
-from nixldesc.planning.overlap import Cut, Split
-from nixldesc.planning.replicas import choose
-from nixldesc.request.blocks import Place, Places
+from nixldesc.memory.sections import BYTE, Section
+from nixldesc.planning.boxes import MAX_PIECES, Box, choose, volume
+from nixldesc.planning.meeting import Deal, share_tokens
+from nixldesc.planning.overlap import axes_of
 
-__all__ = ["Holder", "Meeting", "Seat", "Share", "Take", "place_of", "shares_of"]
+__all__ = ["Holder", "Rank", "Rule", "Rules", "Seat", "Take", "Want", "box_of", "takes_of"]
+
+
+class Want(NamedTuple):
+    """A destination section: what it is, where, and which tokens of it."""
+
+    section: Section
+    name: str
+    region: str
+    deal: Deal
 
 
 class Holder(NamedTuple):
-    """A source's section of the wanted name."""
+    """A source's section of the wanted name; `rank` counts the sources in ascending order."""
 
     rank: int
-    region: Region
     section: Section
-    place: Place
+    region: str
+    deal: Deal
+
+
+class Rank(NamedTuple):
+    """A source that holds the section, in any part: its number among the sources, its key, which tokens it has."""
+
+    number: int
+    key: int
+    deal: Deal
 
 
 class Seat(NamedTuple):
     """The destination's place among its peers: rank d of D ranks that hold the section.
 
-    `src_size` is the number of source ranks where only some of them are known, 0 where all are.
+    `src_size` is the number of source ranks where only some of them are known, 0 where all are. `given` says whether
+    the caller named the place; where the choice depends on it, it must be.
     """
 
-    rank: int
-    size: int
-    src_size: int
+    rank: int = 0
+    size: int = 1
+    src_size: int = 0
+    given: bool = False
 
-    def begin(self, ranks: Sequence[int]) -> int:
-        """Return the number, among the known source `ranks` (ascending), at which the walk begins."""
+    def begin(self, keys: Sequence[int]) -> int:
+        """Return the number, among the known source ranks (ascending), at which the walk begins."""
         if not self.src_size:
-            return self.rank * len(ranks) // self.size
+            return self.rank * len(keys) // self.size
         first = self.rank * self.src_size // self.size
-        return sum(rank < first for rank in ranks) % len(ranks)
+        return sum(key < first for key in keys) % len(keys)
 
 
-class Share(NamedTuple):
-    """What one holder was chosen to send."""
+class Rule(NamedTuple):
+    """How the senders of a section are found: every holder, or one in turn as the seat says."""
 
-    holder: Holder
-    split: Split
+    seat: Seat
+    everyone: bool = False
 
 
-class Meeting(NamedTuple):
-    """How the blocks of two regions meet: what one block table must mean for all sections that share it."""
+class Rules(NamedTuple):
+    """The rule of each section: one for all, and those of sections that other numbers of ranks hold."""
 
-    cut: Cut
-    places: Places
+    default: Rule
+    named: Mapping[str, Rule]
+
+    def of(self, name: str) -> Rule:
+        """Return the rule of the section of that name."""
+        return self.named.get(name, self.default)
 
 
 class Take(NamedTuple):
-    """One source's share of a destination section: all of it, or a range of one axis.
+    """What one holder (a number) sends: a box, in the order of the destination's axes."""
 
-    Takes of one `kind` (a number within one plan) differ in names and regions only: their arithmetic is the same.
+    holder: int
+    box: Box
+
+
+def box_of(section: Section, like: Section) -> Box:
+    """Return the indices that a section holds, its axes in the order of `like`'s; tokens are not in a box."""
+    ranges = {name: (start, stop) for name, start, stop in section.geometry.box}
+    return tuple([ranges[name] for name, _, _ in axes_of(like)])
+
+
+def takes_of(want: Want, holders: Sequence[Holder], ranks: Sequence[Rank], rule: Rule) -> list[Take]:
+    """Return who delivers `want` exactly once, or raise :class:`PeerMismatchError` saying what is missing.
+
+    `holders` meet the wanted box or may not, in the order of sources and of their layouts; `ranks` are all sources that
+    hold the section at all.
     """
-
-    holder: Holder
-    section: Section
-    split: Split
-    meeting: Meeting
-    kind: int
-
-
-_WHOLE = Place()
-
-
-def place_of(layout: Layout, section: Section) -> Place:
-    """Return where the lists of `section` stand: interleaved over the context-parallel ranks, or whole."""
-    if layout.cp_size == 1 or not section.cp or not section.block_tokens:
-        return _WHOLE
-    return Place(layout.cp_rank, layout.cp_size)
-
-
-def shares_of(dst: Section, region: str, place: Place, holders: Sequence[Holder], seat: Seat) -> list[Share]:
-    """Return the shares that deliver `dst` exactly once, or raise :class:`PeerMismatchError` saying what is missing."""
     for holder in holders:
-        _prove_alike(dst, region, holder)
-    shares: list[Share] = []
-    for members in _classes(dst, region, place, holders):
-        shares += _share(dst, region, members, seat)
-    return shares
+        _prove_alike(want, holder, ranks)
+    takes: list[Take] = []
+    for members in _classes(want, ranks):
+        takes += _share(want, holders, members, rule)
+    return takes
 
 
-def _prove_alike(dst: Section, region: str, holder: Holder) -> None:
-    src = holder.section
+def _prove_alike(want: Want, holder: Holder, ranks: Sequence[Rank]) -> None:
+    dst, src = want.section, holder.section
     if src.shape == dst.shape:
         return
-    what = f"section {dst.name!r} (region {region!r}): "
-    against = f"source {holder.rank} (region {holder.region.name!r})"
-    mine, theirs = sorted(axis.name for axis in dst.axes), sorted(axis.name for axis in src.axes)
+    what = f"section {want.name!r} (region {want.region!r}): "
+    key = next(rank.key for rank in ranks if rank.number == holder.rank)
+    against = f"source {key} (region {holder.region!r})"
+    mine, theirs = (sorted(name for name, _, _ in section.geometry.box) for section in (dst, src))
     if mine != theirs:
-        raise PeerMismatchError(
-            f"{what}its axes are {_words(mine)}, {against} has {_words(theirs)}; a region without sections is opaque "
-            f"and pairs only with one of its kind"
+        hint = (
+            "a region without sections is opaque and pairs only with one of its kind"
+            if not mine or not theirs
+            else "axes are matched by name, and both sides must have the same ones"
         )
+        raise PeerMismatchError(f"{what}its axes are {_words(mine)}, {against} has {_words(theirs)}; {hint}")
     if src.itemsize != dst.itemsize:
-        raise PeerMismatchError(f"{what}itemsize is {dst.itemsize} bytes, {against} has {src.itemsize}")
+        of = "itemsize is" if mine else "an opaque block is"
+        raise PeerMismatchError(f"{what}{of} {dst.itemsize} bytes, {against} has {src.itemsize}")
     if src.dtype != dst.dtype:
         raise PeerMismatchError(f"{what}dtype is {dst.dtype!r}, {against} has {src.dtype!r}")
-    for axis, other in _both_axes(dst, src):
-        if axis.name == BYTE and axis != other:
+    held = {name: (start, stop) for name, start, stop in src.geometry.box}
+    for name, start, stop in dst.geometry.box:
+        if name == BYTE and (start, stop) != held[name]:
             raise PeerMismatchError(
-                f"{what}axis 'byte' is {_range(axis)}, {against} holds {_range(other)}: the items are of different "
-                f"formats (axis 'byte' is the inside of an item and never split)"
+                f"{what}axis 'byte' is {_range((start, stop))}, {against} holds {_range(held[name])}: the items are of "
+                f"different formats (axis 'byte' is the inside of an item and never split)"
             )
 
 
@@ -128,103 +154,106 @@ def _words(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names)) if names else "none (opaque)"
 
 
-def _range(axis: Axis) -> str:
-    return f"[{axis.start}, {axis.stop})"
+def _range(span: tuple[int, int]) -> str:
+    return f"[{span[0]}, {span[1]})"
 
 
-def _both_axes(dst: Section, src: Section) -> list[tuple[Axis, Axis]]:
-    by_name = {axis.name: axis for axis in src.axes}
-    return [(axis, by_name[axis.name]) for axis in dst.axes if axis.name != TOKEN]
-
-
-def _classes(dst: Section, region: str, place: Place, holders: Sequence[Holder]) -> list[list[Holder]]:
-    """Return the holders by context-parallel rank, for each rank whose positions meet the destination's."""
-    sizes = {holder.place.every for holder in holders}
+def _classes(want: Want, ranks: Sequence[Rank]) -> list[list[Rank]]:
+    """Return the ranks that hold the same tokens, for each class that shares any with the destination."""
+    what = f"section {want.name!r} (region {want.region!r})"
+    sizes = sorted({rank.deal.size for rank in ranks})
     if len(sizes) > 1:
-        raise PeerMismatchError(
-            f"section {dst.name!r} (region {region!r}): sources disagree on cp_size, they have {sorted(sizes)}"
-        )
-    every = sizes.pop()
-    if every == 1:
-        return [list(holders)]
-    by_rank: dict[int, list[Holder]] = {}
-    for holder in holders:
-        by_rank.setdefault(holder.place.first, []).append(holder)
-    cut = Cut.of(holders[0].section, dst)
+        raise PeerMismatchError(f"{what}: sources disagree on cp_size, they have {sizes}")
+    grains = sorted({rank.deal.tokens for rank in ranks})
+    if sizes == [1]:
+        return [list(ranks)]
+    if len(grains) > 1:
+        raise PeerMismatchError(f"{what}: sources deal {grains} tokens at a time; all must deal alike")
     met = []
-    for first in range(every):
-        members = [h for h in by_rank.get(first, ()) if _meet(place, h.place, Cut.of(h.section, dst))]
-        if members:
-            met.append(members)
-        elif first not in by_rank and _meet(place, Place(first, every), cut):
+    for first in range(sizes[0]):
+        deal = Deal(first, sizes[0], grains[0])
+        members = [rank for rank in ranks if rank.deal.rank == first]
+        if not share_tokens(want.deal, deal):
+            continue
+        if not members:
             raise PeerMismatchError(
-                f"section {dst.name!r} (region {region!r}): no source of cp_rank {first} (of {every}) is given, but it "
-                f"holds tokens of destination cp_rank {place.first} (of {place.every}); given are cp_ranks "
-                f"{sorted(by_rank)}"
+                f"{what}: no source of cp_rank {first} (of {sizes[0]}) is given, but it holds tokens of destination "
+                f"cp_rank {want.deal.rank} (of {want.deal.size}); given are cp_ranks "
+                f"{sorted({rank.deal.rank for rank in ranks})}"
             )
+        met.append(members)
     return met
 
 
-def _meet(dst: Place, src: Place, cut: Cut) -> bool:
-    """Whether the two ranks share any token position, counted in common sub-blocks.
-
-    The destination holds [d, d + n) modulo its period, the source [s, s + m) modulo its own; two such combs meet
-    exactly if the intervals meet modulo the gcd of the periods.
-    """
-    period = gcd(dst.every * cut.dst, src.every * cut.src)
-    ahead = (src.first * cut.src - dst.first * cut.dst) % period
-    return ahead < cut.dst or period - ahead < cut.src
-
-
-def _share(dst: Section, region: str, members: Sequence[Holder], seat: Seat) -> list[Share]:
-    """Choose among holders of one position class so that each index of the one split axis has one sender."""
-    begin = seat.begin([holder.rank for holder in members])
+def _share(want: Want, holders: Sequence[Holder], members: Sequence[Rank], rule: Rule) -> list[Take]:
+    """Choose among the holders of one position class."""
+    begin = rule.seat.begin([rank.key for rank in members])
     turn = [*members[begin:], *members[:begin]]
-    splits = [_differing(dst, holder.section) for holder in turn]
-    overlapping = [axes for axes in splits if all(max(a.start, b.start) < min(a.stop, b.stop) for a, b in axes)]
-    single = next((axes[0][0] for axes in overlapping if len(axes) == 1), None)
-    axis = single or next((a for a in dst.axes if a.name != TOKEN), Axis("block", 0, 1))
-    ranges = []
-    for axes in splits:
-        if not axes:
-            ranges.append((axis.start, axis.stop))
-        elif len(axes) == 1 and axes[0][0].name == axis.name:
-            ranges.append((axes[0][1].start, axes[0][1].stop))
-        else:
-            ranges.append((0, 0))
-    pieces, missing = choose((axis.start, axis.stop), ranges, 0)
+    of_rank = {rank.number: [i for i, holder in enumerate(holders) if holder.rank == rank.number] for rank in turn}
+    order = [i for rank in turn for i in of_rank[rank.number]]
+    wanted = box_of(want.section, want.section)
+    boxes = {i: box_of(holders[i].section, want.section) for i in order}
+    try:
+        pieces, missing = choose(wanted, [boxes[i] for i in order])
+    except OverflowError:
+        raise PeerMismatchError(
+            f"section {want.name!r} (region {want.region!r}): its holders overlap in more than {MAX_PIECES} pieces"
+        ) from None
     if missing:
-        raise _word_missing(dst, region, axis, missing, turn, overlapping)
-    return [Share(turn[n], Split(axis.name, *span)) for n, span in pieces]
+        raise _word_missing(want, [(rank.key, [boxes[i] for i in of_rank[rank.number]]) for rank in turn], missing)
+    if rule.everyone:
+        found = []
+        for rank in turn:
+            own = of_rank[rank.number]
+            found += [Take(own[n], box) for n, box in choose(wanted, [boxes[i] for i in own])[0]]
+        return found
+    if not rule.seat.given and len(turn) > 1:
+        _prove_only_holders(want, turn, of_rank, boxes)
+    return [Take(order[n], box) for n, box in pieces]
 
 
-def _differing(dst: Section, src: Section) -> list[tuple[Axis, Axis]]:
-    return [(axis, other) for axis, other in _both_axes(dst, src) if axis != other]
-
-
-def _word_missing(
-    dst: Section,
-    region: str,
-    axis: Axis,
-    missing: Sequence[tuple[int, int]],
-    turn: Sequence[Holder],
-    overlapping: Sequence[Sequence[tuple[Axis, Axis]]],
-) -> PeerMismatchError:
-    what = f"section {dst.name!r} (region {region!r})"
-    for axes in overlapping:
-        if len(axes) > 1:
-            words = " and ".join(f"axis {a.name!r} is {_range(a)} here and {_range(b)} there" for a, b in axes)
-            return PeerMismatchError(f"{what}: {words}; at most one axis besides 'token' may be split differently")
-    differing = {a.name: a for holder in turn for a, _ in _differing(dst, holder.section)}
-    axis = axis if axis.name in differing else next(iter(differing.values()), axis)
-    by_rank = sorted(turn, key=lambda holder: holder.rank)
-    held = ", ".join(
-        f"source {h.rank} holds {_range(next(a for a in h.section.axes if a.name == axis.name))}" for h in by_rank[:6]
+def _prove_only_holders(want: Want, turn: Sequence[Rank], of_rank: dict[int, list[int]], boxes: dict[int, Box]) -> None:
+    """Refuse a choice among replicas by who did not say which reader this is: all would take the same source."""
+    wanted = box_of(want.section, want.section)
+    held = {rank.key: choose(wanted, [boxes[i] for i in of_rank[rank.number]])[0] for rank in turn}
+    if sum(volume(box) for parts in held.values() for _, box in parts) == volume(wanted):
+        return
+    keys = sorted(key for key, parts in held.items() if parts)
+    words = _keys(keys)
+    raise PeerMismatchError(
+        f"section {want.name!r} (region {want.region!r}): sources {words} hold the same bytes, and which of them sends "
+        f"depends on which reader this is: say dst_rank and dst_size, the place among the ranks that hold the section "
+        f"(dst_rank=0, dst_size=1 for an only reader)"
     )
-    if len(by_rank) > 6:
-        held += f" and {len(by_rank) - 6} more"
-    gaps = ", ".join(f"[{start}, {stop})" for start, stop in missing)
+
+
+def _keys(keys: Sequence[int]) -> str:
+    return ", ".join(map(str, keys[:6])) + (f" and {len(keys) - 6} more" if len(keys) > 6 else "")
+
+
+def _word_missing(want: Want, held: Sequence[tuple[int, Sequence[Box]]], missing: Sequence[Box]) -> PeerMismatchError:
+    what = f"section {want.name!r} (region {want.region!r})"
+    wanted = box_of(want.section, want.section)
+    names = [name for name, _, _ in axes_of(want.section)]
+    differ = [
+        axis
+        for axis in range(len(wanted))
+        if any(box[axis] != wanted[axis] for _, boxes in held for box in boxes)
+        or any(m[axis] != wanted[axis] for m in missing)
+    ] or list(range(len(wanted)))
+
+    def words(box: Box) -> str:
+        if len(differ) == 1:
+            return _range(box[differ[0]])
+        return " x ".join(f"{names[axis]} {_range(box[axis])}" for axis in differ)
+
+    by_key = sorted(held)
+    flat = [f"source {key} holds {words(box)}" for key, boxes in by_key for box in boxes]
+    flat += [f"source {key} holds nothing of it" for key, boxes in by_key if not boxes]
+    shown = ", ".join(flat[:6]) + (f" and {len(flat) - 6} more" if len(flat) > 6 else "")
+    gaps = ", ".join(words(box) for box in missing[:6]) + (f" and {len(missing) - 6} more" if len(missing) > 6 else "")
+    axis = f"axis {names[differ[0]]!r} is" if len(differ) == 1 else "the box is"
     return PeerMismatchError(
-        f"{what}: axis {axis.name!r} is {_range(axis)} here, {held}; missing is {gaps}; were the source layouts made "
-        f"with their own tp_rank?"
+        f"{what}: {axis} {words(wanted)} here, {shown}; missing is {gaps}; were the source layouts made with their own "
+        f"tp_rank?"
     )

@@ -26,17 +26,19 @@ __all__ = ["Blocks", "Place", "Places", "kernel_blocks"]
 
 
 class Place(NamedTuple):
-    """Where a rank's list stands in the sequence: entry i at block position ``first + (skip + i) * every``."""
+    """Where a rank's list stands: its sub-block l at ``l // grain * grain * every + first * grain + l % grain``."""
 
     first: int = 0
     every: int = 1
+    grain: int = 1
 
 
 class Places(NamedTuple):
-    """Where the two sides' lists of one region stand."""
+    """Where the two sides' lists of one region stand, and the tokens of a sub-block (0: a whole without tokens)."""
 
     src: Place = Place()
     dst: Place = Place()
+    unit_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

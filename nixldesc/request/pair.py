@@ -71,7 +71,7 @@ class DlistPair:
 
     src: Layout
     dst: Layout
-    origin: tuple[Origin, ...]
+    origin: Sequence[Origin]
     places: tuple[Places, ...]
     _cache: dict[tuple[int, int], Compiled] = field(repr=False, compare=False, hash=False)
 
@@ -182,9 +182,7 @@ class DlistPair:
         for what, given in (("src_blocks", num_src), ("dst_blocks", num_dst)):
             if given > MAX_LISTS:
                 raise BlockIdError(f"{what} has {given} lists; one list per KV cache group is expected")
-        starts = self.src.starts.tolist(), self.dst.starts.tolist()
-        regions = zip(self.src.regions, self.dst.regions, self.places, *starts, strict=False)
-        made = pair_program(regions, num_src, num_dst)
+        made = pair_program(self.src, self.dst, self.places, num_src, num_dst)
         return self._cache.setdefault((num_src, num_dst), made)
 
     def _word(
@@ -301,7 +299,7 @@ def _of_each(items: Any, what: str, kind: type, regions: int) -> tuple[Any, ...]
     for i, item in enumerate(found):
         if not isinstance(item, kind):
             raise TypeError(f"{what}[{i}] must be a {kind.__name__}, got {brief(item)}")
-        if isinstance(item, Places) and not all(0 <= place.first < place.every < 2**31 for place in item):
+        if isinstance(item, Places) and not all(0 <= place.first < place.every < 2**31 for place in item[:2]):
             raise PeerMismatchError(f"places[{i}]: expected 0 <= first < every on both sides, got {item}")
     if found and len(found) != regions:
         raise PeerMismatchError(f"{len(found)} entries in {what} for {regions} regions")
@@ -317,7 +315,7 @@ def _place(layout: Layout, region: Region) -> Place:
     return Place(layout.cp_rank, layout.cp_size) if sharded else Place()
 
 
-def derived_pair(src: Layout, dst: Layout, origin: tuple[Origin, ...], places: tuple[Places, ...]) -> DlistPair:
+def derived_pair(src: Layout, dst: Layout, origin: Sequence[Origin], places: tuple[Places, ...]) -> DlistPair:
     """Return a pair of layouts that a plan derived from proven ones; trusted."""
     pair = object.__new__(DlistPair)
     put = object.__setattr__

@@ -11,15 +11,15 @@ A model of 64 equal layers is 64 jobs, one flat and one align: its lists are rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nixldesc.errors import BlockIdError
 from nixldesc.kernels import _kernels
-from nixldesc.memory.programs import uneven
-from nixldesc.memory.region import Region
+from nixldesc.memory.columns import id_form
+from nixldesc.memory.layout import Layout
 from nixldesc.request.blocks import Places
 
 __all__ = ["Compiled", "pair_program"]
@@ -32,25 +32,42 @@ class Compiled(NamedTuple):
     aligns: list[tuple[int, ...]]
 
 
-def pair_program(regions: Iterable[tuple[Region, Region, Places, int, int]], num_src: int, num_dst: int) -> Compiled:
-    """Lay out ``DlistPair.desc_ids`` for so many lists; `regions`: (src, dst, places, src start, dst start) of each."""
+def pair_program(src: Layout, dst: Layout, places: Sequence[Places], num_src: int, num_dst: int) -> Compiled:
+    """Lay out ``DlistPair.desc_ids`` for so many lists."""
     aligns: list[tuple[int, ...]] = []
     flats: dict[tuple[Any, ...], int] = {}
-    rows: list[tuple[int, int, int, int]] = []
+    rows: list[tuple[int, ...]] = []
     jobs: list[tuple[int, int, int, int, int]] = []
-    for src, dst, place, src_start, dst_start in regions:
-        met = tuple(
-            (*groups, src.sub_blocks, dst.sub_blocks, *place.src, *place.dst)
-            for groups in _met_groups(src, dst, num_src, num_dst)
+    sides = [
+        zip(
+            layout.columns.groups,
+            layout.columns.num_blocks.tolist(),
+            layout.columns.sub_blocks.tolist(),
+            layout.columns.runs.tolist(),
+            layout.forms.tolist(),
+            layout.starts.tolist(),
+            strict=False,
         )
-        flat = flats.setdefault((met, uneven(src), uneven(dst)), len(flats))
+        for layout in (src, dst)
+    ]
+    met_groups: dict[Any, list[tuple[int, int]]] = {}
+    for number, (place, mine, theirs) in enumerate(zip(places, *sides, strict=True)):
+        src_groups, src_blocks, src_sub, runs, src_form, src_start = mine
+        dst_groups, dst_blocks, dst_sub, _, dst_form, dst_start = theirs
+        groups = (src_groups, dst_groups)
+        if groups not in met_groups:
+            met_groups[groups] = _met_groups(src, dst, number, num_src, num_dst)
+        there, here = id_form(src_form, src_blocks, src_sub, runs), id_form(dst_form, dst_blocks, dst_sub, runs)
+        key = (groups, src_sub, dst_sub, place, there, here)
+        flat = flats.setdefault(key, len(flats))
         if flat == len(rows):
-            rows.append((len(aligns), len(met), uneven(src), uneven(dst)))
+            met = [(*pair, src_sub, dst_sub, *place.src[:2], *place.dst[:2]) for pair in met_groups[groups]]
+            rows.append((len(aligns), len(met), there.uneven, here.uneven, runs, *there[2:], *here[2:]))
             aligns += met
-        jobs.append((flat, src_start, dst_start, src.num_blocks, dst.num_blocks))
+        jobs.append((flat, src_start, dst_start, src_blocks, dst_blocks))
     program = _kernels.PairProgram(
         np.array(aligns, dtype=np.int64).reshape(-1, 8),
-        np.array(rows, dtype=np.int64).reshape(-1, 4),
+        np.array(rows, dtype=np.int64).reshape(-1, 9),
         np.array(jobs, dtype=np.int32).reshape(-1, 5),
         num_src,
         num_dst,
@@ -58,21 +75,22 @@ def pair_program(regions: Iterable[tuple[Region, Region, Places, int, int]], num
     return Compiled(program, aligns)
 
 
-def _met_groups(src: Region, dst: Region, num_src: int, num_dst: int) -> list[tuple[int, int]]:
+def _met_groups(src: Layout, dst: Layout, number: int, num_src: int, num_dst: int) -> list[tuple[int, int]]:
     """Return which lists of the two sides meet in a pair of regions: the i-th with the i-th."""
     sides = (("src_blocks", src, num_src), ("dst_blocks", dst, num_dst))
     taken = []
-    for what, region, given in sides:
-        groups = list(range(given)) if region.groups is None else list(region.groups)
+    for what, layout, given in sides:
+        region = layout.columns.groups[number]
+        groups = list(range(given)) if region is None else list(region)
         if max(groups, default=-1) >= given:
             raise BlockIdError(
-                f"{what} has {given} lists, but region {region.name!r} takes group {max(groups)}; give one list per "
-                f"group, an empty one where there is nothing"
+                f"{what} has {given} lists, but region {layout.names[number]!r} takes group {max(groups)}; give one "
+                f"list per group, an empty one where there is nothing"
             )
         taken.append(groups)
     if len(taken[0]) != len(taken[1]):
         raise BlockIdError(
-            f"source region {src.name!r} takes {len(taken[0])} groups and destination region {dst.name!r} "
-            f"{len(taken[1])}: they meet one to one"
+            f"source region {src.names[number]!r} takes {len(taken[0])} groups and destination region "
+            f"{dst.names[number]!r} {len(taken[1])}: they meet one to one"
         )
     return list(zip(*taken, strict=True))

@@ -100,13 +100,6 @@ def test_names_of_strangers_do_not_move_the_cursor(run: Any) -> None:
     assert "\\x1b[2J\\u202egone" in out
 
 
-def test_an_empty_layout_is_shown(run: Any) -> None:
-    save(layout=Layout([]))
-    code, out, _ = run("show", "layout.json")
-    assert code == 0
-    assert "layout.json: 0 regions, 0 descriptors in 0 rows" in out
-
-
 @given(st.data())
 def test_a_cell_shows_who_holds_most_of_it(data: st.DataObject) -> None:
     """Against a count of single bytes, in cells of a whole number of them."""

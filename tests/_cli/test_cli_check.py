@@ -109,7 +109,6 @@ FAULTS = {
         Layout([Region("other", 0, 64, 4)]),
         "no source holds a section of that name; sources hold 'other'",
     ),
-    "nothing at all": (Layout([]), "no source holds a section of that name"),
 }
 
 

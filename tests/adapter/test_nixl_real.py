@@ -44,7 +44,7 @@ class Engine:
         self.agent = real_agent(self.name, *backends)
         self.buffer = painted(size, seed)
         self.at = self.buffer.ctypes.data
-        self.registration = register(self.agent, Layout([]), [(self.at, size, 0, "DRAM")])
+        self.registration = register(self.agent, self.regions((0, size, size, 1)), [(self.at, size, 0, "DRAM")])
 
     def regions(self, *rows: tuple[int, int, int, int]) -> Layout:
         """Regions r0, r1, ...; a row is (offset, block_len, block_stride, num_blocks)."""
@@ -329,7 +329,7 @@ def test_what_nixl_does_not_know_is_refused_and_leaves_nothing(engines: tuple[En
     # Nothing is left that would keep the memory registered.
     dst.registration.release()
     with pytest.raises(TransferError, match="register of 1 DRAM ranges failed with NIXL_ERR_BACKEND"):
-        register(dst.agent, Layout([]), [(0, 8, 0, "DRAM")])
+        register(dst.agent, Layout([Region("r", 0, 8, 1, mem_type="DRAM")]), [(0, 8, 0, "DRAM")])
 
 
 def test_memory_cannot_be_deregistered_under_prepared_lists(engines: tuple[Engine, Engine]) -> None:
@@ -402,7 +402,8 @@ def test_several_threads_over_an_agent_that_locks() -> None:
         except BaseException as e:
             failures.append(e)
 
-    with register(agent, Layout([]), [(memory.ctypes.data, memory.nbytes, 0, "DRAM")]):
+    whole = Layout([Region("r", memory.ctypes.data, memory.nbytes, 1, mem_type="DRAM")])
+    with register(agent, whole):
         threads = [threading.Thread(target=work, args=(part,)) for part in range(4)]
         for thread in threads:
             thread.start()

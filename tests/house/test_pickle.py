@@ -106,11 +106,13 @@ def made() -> Plan:
     """Two sources, unequal block sizes (so that derived regions are cut), a section without a source."""
     dst = tp(0, 1, 8, 2**40)
     extra = Layout([*dst.regions, Region("draft", 2**30, 16, 4)])
-    return plan(extra, {rank: tp(rank, 2, 12, 2**41) for rank in range(2)}, allow_missing=["draft"])
+    srcs = {rank: tp(rank, 2, 12, 2**41) for rank in range(2)}
+    return plan(extra, srcs, dst_rank=0, dst_size=1, allow_missing=["draft"])
 
 
 def made_with_cp() -> Plan:
-    return plan(tp(0, 1, 8, 2**40, cp_rank=1, cp_size=3), {r: tp(0, 1, 8, 2**41, cp_rank=r, cp_size=2) for r in (0, 1)})
+    srcs = {r: tp(0, 1, 8, 2**41, cp_rank=r, cp_size=2) for r in (0, 1)}
+    return plan(tp(0, 1, 8, 2**40, cp_rank=1, cp_size=3), srcs, dst_rank=0, dst_size=1)
 
 
 def used(layout: Layout) -> Layout:
@@ -241,7 +243,7 @@ def test_there_and_back() -> None:
 @pytest.mark.parametrize("name", VALUES)
 def test_a_value_does_not_change(name: str) -> None:
     value: Any = VALUES[name]
-    field = next(iter(value.__dataclass_fields__))
+    field = value.__slots__[-1]
     with pytest.raises(FrozenInstanceError):
         setattr(value, field, None)
     with pytest.raises(FrozenInstanceError):
@@ -264,6 +266,6 @@ def test_what_differs_is_not_equal() -> None:
 def test_a_broken_pickle_is_proven_again() -> None:
     """A layout is made anew from what was pickled, so nothing arrives that could not have been made."""
     broken = Layout([Region("k", 0, 16, 8)])
-    object.__setattr__(broken, "regions", (Region("k", 0, 16, 8, block_stride=8),))
+    broken._cache["regions"] = (Region("k", 0, 16, 8, block_stride=8),)
     with pytest.raises(GeometryError, match="block_stride is 8 bytes"):
         pickle.loads(pickle.dumps(broken))

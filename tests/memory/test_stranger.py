@@ -19,7 +19,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from strangers import KEYS, NASTY, NUMBERS, Tally, brief, doubled, nested
 
-from nixldesc import GeometryError, Layout
+from nixldesc import GeometryError, Layout, Region, attention_sections
 from nixldesc.testing.strategies import layouts
 
 # -------------------------------------------------------------------------------------------- honest peers
@@ -44,30 +44,39 @@ def test_any_layout_survives_its_dict(layout: Layout) -> None:
     assert not list(strangers.unsound(layout))
 
 
-def test_what_version_1_looks_like() -> None:
+def test_what_version_2_looks_like() -> None:
     """Peers of other ages read this: it may not change without a new version."""
-    told = [
-        {"version": 1, "cp_rank": 0, "cp_size": 1, "regions": []},
-        {
-            "version": 1,
-            "cp_rank": 0,
-            "cp_size": 1,
-            "regions": [
-                {"name": "k", "mem_type": "VRAM", "base_addr": 4096, "block_len": 16, "num_blocks": 4},
-                {
-                    "name": "v",
-                    "mem_type": "DRAM",
-                    "base_addr": 8192,
-                    "block_len": 16,
-                    "num_blocks": 3,
-                    "block_stride": 64,
-                },
-            ],
-        },
+    assert VALID[0].to_dict() == {
+        "version": 2,
+        "names": ["k", "v"],
+        "base_addrs": [4096, 8192],
+        "block_lens": 16,
+        "num_blocks": [4, 3],
+        "block_strides": [16, 64],
+        "mem_types": ["VRAM", "DRAM"],
+    }
+    assert VALID[2].to_dict() == {
+        "version": 2,
+        "cp": [1, 3, None],
+        "names": ["l0"],
+        "base_addrs": [2**40],
+        "block_lens": 64,
+        "num_blocks": 100,
+        "device_ids": 3,
+        "groups": [[0, 2]],
+        "group_of": 0,
+        "pages": [[{"axes": [["head", 2, 4], ["token", 0, 4], ["byte", 0, 8]], "itemsize": 1}]],
+        "page_of": 0,
+    }
+    assert VALID[5].to_dict()["pages"][0] == [
+        {"axes": [["head", 0, 2], ["token", 0, 4]], "itemsize": 3, "strides": [32, 8], "cp": False}
     ]
-    assert [layout.to_dict() for layout in VALID[:2]] == told
-    head = [["head", 2, 4], ["token", 0, 4], ["byte", 0, 8]]
-    assert VALID[3].to_dict() == {
+
+
+def test_version_1_is_still_read() -> None:
+    """What the releases before wrote, by hand from theirs."""
+    axes = [["head", 2, 4], ["token", 0, 4], ["byte", 0, 8]]
+    old = {
         "version": 1,
         "cp_rank": 1,
         "cp_size": 3,
@@ -80,13 +89,34 @@ def test_what_version_1_looks_like() -> None:
                 "num_blocks": 100,
                 "device_id": 3,
                 "groups": [0, 2],
-                "sections": [{"name": "l0", "axes": head, "itemsize": 1}],
+                "sections": [{"name": "l0", "axes": axes, "itemsize": 1}],
             }
         ],
     }
-    assert VALID[6].to_dict()["regions"][0]["sections"] == [
-        {"name": "l4", "axes": [["head", 0, 2], ["token", 0, 4]], "itemsize": 3, "strides": [32, 8], "cp": False}
+    assert Layout.from_dict(old) == VALID[2]
+    regions = [
+        {"name": "k", "mem_type": "VRAM", "base_addr": 4096, "block_len": 16, "num_blocks": 4},
+        {"name": "v", "mem_type": "DRAM", "base_addr": 8192, "block_len": 16, "num_blocks": 3, "block_stride": 64},
     ]
+    assert Layout.from_dict({"version": 1, "cp_rank": 0, "cp_size": 1, "regions": regions}) == VALID[0]
+
+
+def test_layers_are_told_in_few_bytes() -> None:
+    """Equal layers cost their addresses: names that count on and pages that repeat are told once."""
+
+    def layers(count: int) -> Layout:
+        regions = []
+        for layer in range(count):
+            name = f"model.layers.{layer}.attn"
+            sections = attention_sections(
+                name, num_kv_heads=4, tp_size=1, tp_rank=0, block_tokens=4, token_head_bytes=8, kv="blocks_first"
+            )
+            regions.append(Region(name, layer << 20, sections[-1].end, 100, sections=sections))
+        return Layout(regions)
+
+    few, many = (len(json.dumps(layers(count).to_dict())) for count in (2, 80))
+    assert many - few < 78 * len(f", {80 << 20}")
+    assert Layout.from_dict(json.loads(json.dumps(layers(80).to_dict()))) == layers(80)
 
 
 def test_size_grows_with_regions_and_never_with_blocks() -> None:
@@ -94,7 +124,7 @@ def test_size_grows_with_regions_and_never_with_blocks() -> None:
     assert len(json.dumps(large)) - len(json.dumps(small)) == len(str(2**31 - 1)) - 1
 
 
-@pytest.mark.parametrize("version", [0, 2, 99, -1, "1", 1.0, True, None, [1], {}])
+@pytest.mark.parametrize("version", [0, 3, 99, -1, "1", 1.0, True, None, [1], {}])
 def test_another_version_is_refused_by_name(version: Any) -> None:
     with pytest.raises(GeometryError, match=f"^layout: version {re.escape(repr(version))} is not understood, this"):
         Layout.from_dict({"version": version, "whatever": "it holds"})
@@ -365,8 +395,8 @@ def test_the_tally_sees_what_is_wrong() -> None:
     def mumble(value: Any) -> Layout:
         raise GeometryError("")
 
-    broken = Layout([])
-    object.__setattr__(broken, "regions", VALID[1].regions)
+    broken = Layout(VALID[0].regions)
+    broken._cache["regions"] = VALID[1].regions
     for read in (crash, mumble, lambda value: broken):
         tally = Tally()
         tally.take({}, read)

@@ -39,7 +39,7 @@ def many_blocks(tokens: int, name: str) -> Any:
 
 
 def square(*strides: int) -> Any:
-    return page(Section("l0", [Axis("a", 0, 2048), Axis("b", 0, 2048)], 1, strides=strides))
+    return page(Section("l0", [Axis(name, 0, 512) for name in "abc"], 1, strides=strides))
 
 
 DST = page(heads(0, 4))
@@ -124,8 +124,9 @@ PLANS = {
     "a second split": no(
         lambda: plan(page(channels(0, 8)), {0: page(channels(0, 4, rows=2))}),
         PeerMismatchError,
-        "section 's' (region 'r'): axis 'channel' is [0, 8) here and [0, 4) there and axis 'row' is [0, 3) here",
-        "at most one axis besides 'token' may be split differently",
+        "section 's' (region 'r'): the box is channel [0, 8) x row [0, 3) here",
+        "source 0 holds channel [0, 4) x row [0, 2)",
+        "missing is channel [4, 8) x row [0, 3), channel [0, 4) x row [2, 3)",
     ),
     "sources of other cp_size": no(
         lambda: plan(DST, {0: page(heads(0, 4), cp_size=2), 1: page(heads(0, 4), cp_size=3)}),
@@ -151,7 +152,7 @@ PLANS = {
         ),
         PeerMismatchError,
         "sections 'l0' and 's' share the block tables",
-        "give them different groups",
+        "Axis('token', ..., unit=n)",
     ),
     "a region of too many sub-blocks": no(
         lambda: plan(many_blocks(3, "d"), {0: many_blocks(2, "p")}),
@@ -160,10 +161,10 @@ PLANS = {
         "more than the 2147483647 that int32 ids can name",
     ),
     "another order of every byte": no(
-        lambda: plan(square(1, 2048), {0: square(2048, 1)}),
+        lambda: plan(square(1, 512, 2**18), {0: square(2**18, 512, 1)}),
         PeerMismatchError,
         "section 'l0': the two sides order its bytes so differently that a block is",
-        "separate runs",
+        "separate pieces",
     ),
     "reader_counts of None": no(
         lambda: reader_counts(None, {0: DST}), TypeError, "dsts must be the layouts of all destination ranks, got None"

@@ -94,7 +94,7 @@ def test_runs_are_as_long_as_possible(transfer: Transfer) -> None:
             for origin, src, dst in zip(
                 pair.origin, pair.src.regions, pair.dst.regions, strict=True
             )
-            if src.sub_blocks == dst.sub_blocks == 1
+            if src.sub_blocks == dst.sub_blocks == src.runs == 1
         ]
         starts = {(o, s.base_addr, d.base_addr) for o, s, d in whole}
         for origin, src, dst in whole:
@@ -200,14 +200,15 @@ def test_uncovered(transfer: Transfer) -> None:
     for src_rank, dst_rank, pair in all_pairs(plans_of(transfer)):
         filled = set(desc_ids(transfer, src_rank, dst_rank, pair)[1].tolist())
         tables: Any = transfer.dst_blocks[dst_rank]
-        where = {(d.region, d.block, d.sub): i for i, d in enumerate(oracle.descs(pair.dst))}
+        where = {(d.region, d.block, d.sub, d.run): i for i, d in enumerate(oracle.descs(pair.dst))}
         want = {
-            where[number, int(block), k]
+            where[number, int(block), k, j]
             for number, region in enumerate(pair.dst.regions)
             for group in oracle.groups_of(region, len(tables))
             for block in getattr(tables[group], "ids", tables[group])
             if transfer.null_block is None or block != transfer.null_block
             for k in range(region.sub_blocks)
+            for j in range(region.runs)
         }
         got = pair.uncovered(
             transfer.src_blocks[src_rank], tables, null_block=transfer.null_block

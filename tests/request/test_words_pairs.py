@@ -68,7 +68,6 @@ PAIRS = {
     "other numbers of regions": no(
         lambda: DlistPair(ABC, layout()), PeerMismatchError, "same regions on both sides", "got 3 and 1"
     ),
-    "no regions": no(lambda: DlistPair(Layout([]), Layout([])), PeerMismatchError, "at least one; got 0 and 0"),
     "other lengths": no(
         lambda: pair_of(region("p"), region("d", length=32)),
         PeerMismatchError,

@@ -136,7 +136,7 @@ REQUESTS = {
     "select an unknown": no(
         lambda: ABC.select(["a", "v"]), GeometryError, "select: there is no region 'v'; regions are 'a', 'b', 'c'"
     ),
-    "select twice": no(lambda: ABC.select(["a", "a"]), GeometryError, "region 'a': there are two regions of that name"),
+    "select twice": no(lambda: ABC.select(["a", "a"]), GeometryError, "select: region 'a' is named twice"),
 }
 
 

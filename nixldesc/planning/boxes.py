@@ -1,0 +1,163 @@
+"""Boxes of indices: products of ranges, one per axis. Which holder sends which part of a box that several may hold.
+
+::
+
+    wanted (rows x columns)      +-------+-------+      holders in turn, each sends what is still missing:
+                                 |   A   |   A   |        A holds the upper half      -> all of it
+                                 +-------+-------+        B holds the left half       -> the lower left quarter
+                                 |   B   |   C   |        C holds everything          -> what is left
+                                 +-------+-------+
+
+A box is a tuple of ``(start, stop)``, one for each axis in one agreed order; a box of no axes is one point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["MAX_PIECES", "Box", "PartIndex", "apart", "choose", "meet", "volume"]
+
+#: A half-open range per axis.
+Box = tuple[tuple[int, int], ...]
+
+#: More pieces of one box than any sharding makes; bounds what overlapping holders can make a plan look through.
+MAX_PIECES = 2**14
+
+
+def meet(a: Box, b: Box) -> Box | None:
+    """Return the indices that both boxes hold, None where there are none.
+
+    >>> meet(((0, 4), (0, 2)), ((2, 6), (1, 3))), meet(((0, 2),), ((2, 4),))
+    (((2, 4), (1, 2)), None)
+    """
+    both = []
+    for (a0, a1), (b0, b1) in zip(a, b, strict=True):
+        start, stop = a0 if a0 > b0 else b0, a1 if a1 < b1 else b1
+        if start >= stop:
+            return None
+        both.append((start, stop))
+    return tuple(both)
+
+
+def volume(box: Box) -> int:
+    """Return how many indices a box holds.
+
+    >>> volume(((0, 4), (1, 3)))
+    8
+    """
+    return prod([stop - start for start, stop in box])
+
+
+def _without(box: Box, hole: Box) -> list[Box]:
+    """Return what is left of a box without a part of it: slabs along each axis in turn."""
+    left = []
+    done: Box = ()
+    for axis, ((start, stop), (low, high)) in enumerate(zip(box, hole, strict=True)):
+        rest = box[axis + 1 :]
+        if start < low:
+            left.append((*done, (start, low), *rest))
+        if high < stop:
+            left.append((*done, (high, stop), *rest))
+        done = (*done, (low, high))
+    return left
+
+
+def choose(wanted: Box, holders: Sequence[Box]) -> tuple[list[tuple[int, Box]], list[Box]]:
+    """Return which holder sends which part of `wanted`, and what nobody holds.
+
+    Holders are asked in their order; each sends what it holds of what is still missing.
+
+    >>> choose(((2, 4),), [((2, 3),), ((2, 3),), ((3, 4),), ((3, 4),)])
+    ([(0, ((2, 3),)), (2, ((3, 4),))], [])
+    """
+    first: dict[Box, int] = {}  # replicas hold equal boxes: only the first in turn matters
+    for number, held in enumerate(holders):
+        part = meet(wanted, held)
+        if part is not None:
+            first.setdefault(part, number)
+    if len(first) > 8 and apart(list(first)):
+        taken = [(number, part) for part, number in first.items()]
+        if sum(volume(part) for part in first) == volume(wanted):
+            return taken, []
+        # Ascending, so that what is missing stays in few pieces.
+        order = sorted(first)
+    else:
+        order = list(first)
+    taken = []
+    missing = [wanted]
+    for part in order:
+        if not missing:
+            break
+        still: list[Box] = []
+        for gap in missing:
+            piece = meet(gap, part)
+            if piece is None:
+                still.append(gap)
+            else:
+                taken.append((first[part], piece))
+                still += _without(gap, piece)
+        missing = still
+        if len(taken) + len(missing) > MAX_PIECES:
+            raise OverflowError
+    return taken, missing
+
+
+def apart(boxes: Sequence[Box]) -> bool:
+    """Whether no two boxes share an index (of boxes with at least one axis).
+
+    >>> apart([((0, 2), (0, 2)), ((0, 2), (2, 4)), ((2, 4), (0, 4))]), apart([((0, 2),), ((1, 3),)])
+    (True, False)
+    """
+    if len(boxes) < 2:
+        return True
+    if not boxes[0]:
+        return False
+    axis = max(range(len(boxes[0])), key=lambda axis: len({box[axis] for box in boxes}))
+    order = sorted(boxes, key=lambda box: box[axis])
+    numbers = np.array(order, dtype=np.uint64)  # boxes, axes, 2
+    reach = np.maximum.accumulate(numbers[:, axis, 1])
+    firsts = np.searchsorted(reach, numbers[:, axis, 0], side="right")
+    for here in np.flatnonzero(firsts < np.arange(len(order))).tolist():
+        others, mine = numbers[firsts[here] : here], numbers[here]
+        if ((others[:, :, 0] < mine[:, 1]) & (mine[:, 0] < others[:, :, 1])).all(axis=1).any():
+            return False
+    return True
+
+
+class PartIndex:
+    """The boxes of many parts of one section, to find those that meet another box without looking at all of them."""
+
+    def __init__(self, boxes: Sequence[Box]) -> None:
+        numbers = np.array(boxes, dtype=np.uint64).reshape(len(boxes), -1, 2)
+        axes = range(numbers.shape[1])
+        self._axis = max(axes, key=lambda axis: len(np.unique(numbers[:, axis, 0])), default=0)
+        self._order = np.argsort(numbers[:, self._axis, 0], kind="stable") if len(axes) else np.arange(len(boxes))
+        self._boxes = numbers[self._order]
+        self._reach: NDArray[np.uint64] | None = None
+        if len(axes):
+            self._reach = np.maximum.accumulate(self._boxes[:, self._axis, 1])
+
+    def meeting(self, box: Box) -> Iterable[int]:
+        """Return the numbers, ascending, of the parts that share an index with `box`.
+
+        >>> list(PartIndex([((2, 4),), ((0, 2),), ((4, 6),)]).meeting(((1, 3),)))
+        [0, 1]
+        """
+        if self._reach is None:
+            return range(len(self._order))
+        start, stop = box[self._axis]
+        first = int(np.searchsorted(self._reach, np.uint64(start), side="right"))
+        last = int(np.searchsorted(self._boxes[:, self._axis, 0], np.uint64(stop), side="left"))
+        near = self._boxes[first:last]
+        if len(box) > 1 and len(near):
+            mine = np.array(box, dtype=np.uint64)
+            kept = ((near[:, :, 0] < mine[:, 1]) & (mine[:, 0] < near[:, :, 1])).all(axis=1)
+            return sorted(self._order[first:last][kept].tolist())
+        if len(near) > 1 or (len(near) and int(near[0, self._axis, 1]) <= start):
+            kept = near[:, self._axis, 1] > np.uint64(start)
+            return sorted(self._order[first:last][kept].tolist())
+        return self._order[first:last].tolist()  # type: ignore[no-any-return]
