@@ -4,7 +4,9 @@ Two workers describe what their memory is; the overlap of the two descriptions i
 
     Region, Layout            what one rank has registered: regions of equally spaced blocks
     Section, Axis             what the bytes of one block mean, in global indices
+    array_regions             the same from an array: its shape and strides say where everything lies
     attention_sections, mla_sections, state_sections      ready-made pages
+    mesh_ranges, shard_range  what a rank holds of a sharded tensor, of an axis
     plan                      destination layout + source layouts -> DlistPair per source: every byte exactly once
     DlistPair.desc_ids        a request's block lists -> int32 descriptor ids for both prepared lists
     Blocks                    where a block list starts (a cached prefix, a tail)
@@ -29,12 +31,13 @@ from nixldesc.errors import (
     PeerMismatchError,
     TransferError,
 )
+from nixldesc.memory.arrays import array_regions
 from nixldesc.memory.layout import Layout
 from nixldesc.memory.pages import attention_sections, mla_sections, state_sections
 from nixldesc.memory.region import Region
 from nixldesc.memory.rows import expand_table
 from nixldesc.memory.sections import Axis, Section
-from nixldesc.memory.shards import shard_range
+from nixldesc.memory.shards import mesh_ranges, shard_range
 from nixldesc.planning.plan import Plan, plan, reader_counts
 from nixldesc.planning.replicas import source_ranks
 from nixldesc.request.blocks import Blocks, kernel_blocks
@@ -54,9 +57,11 @@ __all__ = [
     "Section",
     "TransferError",
     "__version__",
+    "array_regions",
     "attention_sections",
     "expand_table",
     "kernel_blocks",
+    "mesh_ranges",
     "mla_sections",
     "plan",
     "reader_counts",

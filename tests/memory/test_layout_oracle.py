@@ -68,9 +68,7 @@ def test_dense_table_into_a_given_array(layout: Layout) -> None:
 
 @quarter
 @given(layouts_with_tables(), st.sampled_from(["region", "group"]), st.data())
-def test_desc_ids(
-    drawn: tuple[Layout, tuple[list[int], ...]], order: Any, data: st.DataObject
-) -> None:
+def test_desc_ids(drawn: tuple[Layout, tuple[list[int], ...]], order: Any, data: st.DataObject) -> None:
     layout, tables = drawn
     spell = data.draw(st.sampled_from([list, tuple, np.int64, np.int32, np.uint16]))
     spelled: list[Any] = [spell(t) if spell in (list, tuple) else np.array(t, spell) for t in tables]
@@ -167,7 +165,8 @@ def test_memory_ranges_cover_all_blocks_and_touch_no_other_byte_between_regions(
     for addr, length, device, mem_type in ranges:
         assert length > 0
         inside = [
-            r for r in layout.regions
+            r
+            for r in layout.regions
             if (r.device_id, r.mem_type) == (device, mem_type) and addr <= r.base_addr < addr + length
         ]
         assert min(r.base_addr for r in inside) == addr
@@ -205,7 +204,11 @@ def test_the_signature_is_of_the_geometry_alone(layout: Layout) -> None:
         }
         length = changed.pop("block_len", region.block_len)
         return Region(
-            region.name, region.base_addr + 64, length, region.num_blocks + 1, device_id=5,
+            region.name,
+            region.base_addr + 64,
+            length,
+            region.num_blocks + 1,
+            device_id=5,
             **(fields | changed),
         )
 
