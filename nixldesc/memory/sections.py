@@ -81,6 +81,7 @@ class Geometry(NamedTuple):
 
     `box`: for each axis, in order of appearance, its name and the global range of indices. `dims`: for each of them
     its stored dimensions, the largest unit first. `end`: bytes from the block's start to the end of the last item.
+    `form`: the shape with every axis counted from 0, alike for all shares of one size.
     """
 
     box: tuple[tuple[str, int, int], ...]
@@ -88,6 +89,7 @@ class Geometry(NamedTuple):
     end: int
     block_tokens: int
     runs: tuple[int, tuple[tuple[int, int], ...]]
+    form: Shape
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -305,7 +307,8 @@ def _geometry(shape: Shape) -> Geometry:
         box.append((name, start * unit, stop * unit))
         dims.append(tuple([dim for _, _, dim in found]))
     tokens = next((stop for name, _, stop in box if name == TOKEN), 0)
-    return Geometry(tuple(box), tuple(dims), end, tokens, _runs(shape))
+    form = shape._replace(axes=tuple([(name, 0, stop - start, unit) for name, start, stop, unit in shape.axes]))
+    return Geometry(tuple(box), tuple(dims), end, tokens, _runs(shape), form)
 
 
 def _prove_parts(name: str, parts: list[tuple[int, int, Dim]]) -> None:

@@ -13,11 +13,10 @@ A box is a tuple of ``(start, stop)``, one for each axis in one agreed order; a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
 __all__ = ["MAX_PIECES", "Box", "PartIndex", "apart", "choose", "meet", "volume"]
 
@@ -132,32 +131,32 @@ class PartIndex:
     """The boxes of many parts of one section, to find those that meet another box without looking at all of them."""
 
     def __init__(self, boxes: Sequence[Box]) -> None:
+        self._equal: dict[Box, list[int]] = {}
+        for number, box in enumerate(boxes):
+            self._equal.setdefault(box, []).append(number)
+        # Parts that are equal or apart: who holds exactly what is wanted holds all that meets it.
+        self._apart = apart(list(self._equal))
         numbers = np.array(boxes, dtype=np.uint64).reshape(len(boxes), -1, 2)
-        axes = range(numbers.shape[1])
-        self._axis = max(axes, key=lambda axis: len(np.unique(numbers[:, axis, 0])), default=0)
-        self._order = np.argsort(numbers[:, self._axis, 0], kind="stable") if len(axes) else np.arange(len(boxes))
+        self._axis = max(range(numbers.shape[1]), key=lambda axis: len(np.unique(numbers[:, axis, 0])), default=-1)
+        starts = numbers[:, self._axis, 0] if self._axis >= 0 else np.arange(len(boxes))
+        self._order = np.argsort(starts, kind="stable")
         self._boxes = numbers[self._order]
-        self._reach: NDArray[np.uint64] | None = None
-        if len(axes):
-            self._reach = np.maximum.accumulate(self._boxes[:, self._axis, 1])
+        self._reach = np.maximum.accumulate(self._boxes[:, self._axis, 1]) if self._axis >= 0 else self._order
 
-    def meeting(self, box: Box) -> Iterable[int]:
+    def meeting(self, box: Box) -> Sequence[int]:
         """Return the numbers, ascending, of the parts that share an index with `box`.
 
-        >>> list(PartIndex([((2, 4),), ((0, 2),), ((4, 6),)]).meeting(((1, 3),)))
+        >>> PartIndex([((2, 4),), ((0, 2),), ((4, 6),)]).meeting(((1, 3),))
         [0, 1]
         """
-        if self._reach is None:
+        if self._apart and box in self._equal:
+            return self._equal[box]
+        if self._axis < 0:
             return range(len(self._order))
         start, stop = box[self._axis]
         first = int(np.searchsorted(self._reach, np.uint64(start), side="right"))
         last = int(np.searchsorted(self._boxes[:, self._axis, 0], np.uint64(stop), side="left"))
-        near = self._boxes[first:last]
-        if len(box) > 1 and len(near):
-            mine = np.array(box, dtype=np.uint64)
-            kept = ((near[:, :, 0] < mine[:, 1]) & (mine[:, 0] < near[:, :, 1])).all(axis=1)
-            return sorted(self._order[first:last][kept].tolist())
-        if len(near) > 1 or (len(near) and int(near[0, self._axis, 1]) <= start):
-            kept = near[:, self._axis, 1] > np.uint64(start)
-            return sorted(self._order[first:last][kept].tolist())
-        return self._order[first:last].tolist()  # type: ignore[no-any-return]
+        near, mine = self._boxes[first:last], np.array(box, dtype=np.uint64)
+        kept = ((near[:, :, 0] < mine[:, 1]) & (mine[:, 0] < near[:, :, 1])).all(axis=1)
+        found: list[int] = sorted(self._order[first:last][kept].tolist())
+        return found

@@ -131,7 +131,7 @@ def _slot_holes(
     """Yield (dst block id, first token, last token + 1) where `wrong` of the boxes that arrive."""
     section, deal = slot.want.section, slot.want.deal
     wanted = box_of(section, section)
-    held = [slot.holders[slot.of.index(take.member)] for take in takes]
+    held = [slot.holders[take.holder] for take in takes]
     unit = _unit(section.block_tokens, deal, [(holder.section.block_tokens, holder.deal) for holder in held])
     per_block = max(section.block_tokens // unit, 1)
     groups = _groups(dst.columns, int(family.dst[0]), len(request.dst))

@@ -248,6 +248,9 @@ class _Names(_Finder):
         if key not in self._apart:
             here = self._shapes[0].pages.kinds[page][slot].geometry
             there = self._shapes[source + 1].pages.kinds[other_page][other].geometry
+            if here.box == there.box and not any(len(dims) > 1 for dims in (*here.dims, *there.dims)):
+                self._apart[key] = ()
+                return ()
             starts = {name: start for name, start, _ in there.box}
             gap: list[tuple[Any, ...]] = [(name, starts.get(name, 0) - start) for name, start, _ in here.box]
             if any(len(dims) > 1 for dims in (*here.dims, *there.dims)):
@@ -299,17 +302,7 @@ class _Shapes:
 
 
 def _without_starts(page: Page) -> Any:
-    return _Hashed(
-        tuple(
-            [
-                (
-                    tuple([(name, stop - start, unit) for name, start, stop, unit in section.shape.axes]),
-                    *section.shape[1:],
-                )
-                for section in page
-            ]
-        )
-    )
+    return _Hashed(tuple([section.geometry.form for section in page]))
 
 
 class _Hashed:

@@ -243,7 +243,7 @@ def _prove_tables(tables: BlockTables, template: Template, dst: Layout, sources:
     family = template.family
     for take in template.takes:
         slot = family.slots[take.slot]
-        held = slot.holders[slot.of.index(take.member)]
+        held = slot.holders[take.holder]
         source = sources[family.sources[take.member]]
         here, there = int(family.dst[0]), int(family.src[take.member][0])
         sides = (

@@ -23,9 +23,10 @@ __all__ = ["Channel", "Run", "SlotTake", "Template", "template_of"]
 
 
 class SlotTake(NamedTuple):
-    """What a member (a source's region) sends of a slot: indices of its box, and how their blocks meet."""
+    """What one of a slot's holders sends of it: indices of its box, and how their blocks meet; `member`: its region."""
 
     slot: int
+    holder: int
     member: int
     box: Box
     meeting: Meeting
@@ -71,7 +72,7 @@ def template_of(family: Family) -> Template:
         for holder, box in takes_of(slot.want, slot.holders, slot.ranks, slot.rule):
             held = slot.holders[holder]
             meeting = meeting_of(held.section, held.deal, section, slot.want.deal)
-            takes.append(SlotTake(number, slot.of[holder], box, meeting))
+            takes.append(SlotTake(number, holder, slot.of[holder], box, meeting))
             piece = Piece(number, held.section, section, box)
             parts.setdefault((slot.of[holder], meeting), []).append(piece)
     channels = [Channel(member, meeting, _runs(pieces, meeting)) for (member, meeting), pieces in parts.items()]
