@@ -52,6 +52,8 @@ def caches(draw: st.DrawFn, sizes: Mapping[str, int], dtype: str) -> Cache:
     """A cache of these dimensions in any order of memory and any order of view; "byte" is innermost in memory."""
     inner = [axis for axis in sizes if axis == "byte"]
     order = draw(st.permutations([axis for axis in sizes if axis != "byte"]))
+    if {"block", "token"} <= set(order) and order.index("token") < order.index("block"):
+        order[order.index("block")], order[order.index("token")] = "token", "block"  # tokens lie inside a block
     spared = draw(st.lists(st.sampled_from(order), max_size=2, unique=True)) if order else []
     ends = st.integers(0, 2)
     slack = {axis: draw(st.tuples(ends, st.integers(1, 2), ends)) for axis in spared}
