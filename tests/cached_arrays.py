@@ -63,8 +63,14 @@ def caches(draw: st.DrawFn, sizes: Mapping[str, int], dtype: str) -> Cache:
 
 
 def move(src: Layout, dst: Layout, src_blocks: Sequence[int], dst_blocks: Sequence[int]) -> None:
-    """Plan, and really copy what the plan says for one request."""
-    for pair in plan(dst, {0: src})[0]:
-        src_ids, dst_ids = pair.desc_ids([src_blocks], [dst_blocks])
-        for src_addr, dst_addr, length in pair.moves(src_ids, dst_ids).tolist():
-            ctypes.memmove(dst_addr, src_addr, length)
+    """Plan, and really copy what the plan says for one request of one group."""
+    deliver(src, dst, [src_blocks], [dst_blocks])
+
+
+def deliver(src: Any, dst: Layout, src_tables: Any, dst_tables: Any, **how: Any) -> None:
+    """The same for several groups, and for several sources by their rank."""
+    for pairs in plan(dst, {0: src} if isinstance(src, Layout) else src, **how).values():
+        for pair in pairs:
+            src_ids, dst_ids = pair.desc_ids(src_tables, dst_tables)
+            for src_addr, dst_addr, length in pair.moves(src_ids, dst_ids).tolist():
+                ctypes.memmove(dst_addr, src_addr, length)

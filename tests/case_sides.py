@@ -48,14 +48,12 @@ def layout(fields: Sequence[Mapping[str, Any]], **how: Any) -> Layout:
     return Layout([region(one) for one in fields], **how)
 
 
-def engine(fields: Sequence[Mapping[str, Any]], tp: int, sections: Callable[[int], Any]
-           ) -> dict[int, Layout]:
+def engine(fields: Sequence[Mapping[str, Any]], tp: int, sections: Callable[[int], Any]) -> dict[int, Layout]:
     """All ranks of an engine of one region each."""
     return {rank: Layout([region(fields[0], sections(rank))]) for rank in range(tp)}
 
 
-def both(given: Mapping[str, Any], sections: Callable[[int, int], Any]
-         ) -> tuple[dict[int, Layout], dict[int, Layout]]:
+def both(given: Mapping[str, Any], sections: Callable[[int, int], Any]) -> tuple[dict[int, Layout], dict[int, Layout]]:
     """Both engines of a case; ``sections(tp size, tp rank)``."""
     p, d = given["p_tp"], given["d_tp"]
     return (
@@ -69,9 +67,7 @@ class Side:
 
     def __init__(self, layouts: Layout | Mapping[int, Layout], blocks: Any) -> None:
         self.layouts = {0: layouts} if isinstance(layouts, Layout) else dict(layouts)
-        self.blocks: dict[int, Any] = (
-            dict(blocks) if isinstance(blocks, dict) else dict.fromkeys(self.layouts, blocks)
-        )
+        self.blocks: dict[int, Any] = dict(blocks) if isinstance(blocks, dict) else dict.fromkeys(self.layouts, blocks)
 
 
 def as_copies(moves: Iterable[Sequence[int]], src: Side, dst: Side) -> list[Copies]:
@@ -81,9 +77,7 @@ def as_copies(moves: Iterable[Sequence[int]], src: Side, dst: Side) -> list[Copi
         memories = []
         for side, rank, addr in ((src, src_rank, src_addr), (dst, dst_rank, dst_addr)):
             regions = side.layouts[rank].regions
-            inside = [
-                r for r in regions if 0 <= addr - r.base_addr < r.block_stride * r.num_blocks
-            ]
+            inside = [r for r in regions if 0 <= addr - r.base_addr < r.block_stride * r.num_blocks]
             of = (inside or regions)[0]
             memories.append(Memory(rank, of.mem_type, of.device_id))
         rows = np.array([[src_addr, dst_addr, length]], np.uint64)
@@ -113,9 +107,7 @@ def byte_map(copies: Iterable[Copies], same: Sequence[Sequence[int]]) -> ByteMap
     return runs
 
 
-def check(
-    want: Mapping[str, Any], src: Side, dst: Side, *, null_block: int | None = None
-) -> dict[int, Plan]:
+def check(want: Mapping[str, Any], src: Side, dst: Side, *, null_block: int | None = None) -> dict[int, Plan]:
     """Our plan makes the moves of the case; the oracle accepts them and refuses the bug."""
     plans = {
         rank: plan(one, src.layouts, dst_rank=number, dst_size=len(dst.layouts))
@@ -135,9 +127,7 @@ def check(
 
 
 def judge(copies: list[Copies], src: Side, dst: Side, null_block: int | None) -> None:
-    done = check_delivery(
-        src.layouts, dst.layouts, src.blocks, dst.blocks, copies, null_block=null_block
-    )
+    done = check_delivery(src.layouts, dst.layouts, src.blocks, dst.blocks, copies, null_block=null_block)
     assert done.delivered == sum(int(one.rows[:, 2].sum()) for one in copies)
 
 
@@ -146,5 +136,3 @@ def only_pair(plans: Mapping[int, Plan]) -> DlistPair:
     [pairs] = found.values()
     [pair] = pairs
     return pair
-
-

@@ -49,9 +49,7 @@ def request_copies(transfer: Transfer, plans: dict[int, Plan], **how: Any) -> li
     return planned_copies(plans, *blocks, null_block=transfer.null_block, **how)
 
 
-def desc_ids(
-    transfer: Transfer, src_rank: int, dst_rank: int, pair: DlistPair, **how: Any
-) -> Any:
+def desc_ids(transfer: Transfer, src_rank: int, dst_rank: int, pair: DlistPair, **how: Any) -> Any:
     return pair.desc_ids(
         transfer.src_blocks[src_rank],
         transfer.dst_blocks[dst_rank],

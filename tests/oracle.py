@@ -110,9 +110,7 @@ def expand(table: Any) -> list[tuple[int, int, int]]:
     return found
 
 
-def merged_ops(
-    src: Any, dst: Any, src_ids: Iterable[int], dst_ids: Iterable[int]
-) -> int:
+def merged_ops(src: Any, dst: Any, src_ids: Iterable[int], dst_ids: Iterable[int]) -> int:
     """Wire operations by NIXL's rule, for N x 5 tables: pairs that step by +1 on both sides, inside
     one dense row each, are one operation."""
     src_rows, dst_rows = _row_of(src), _row_of(dst)
@@ -151,9 +149,7 @@ def block_tokens(section: Section) -> int:
     return 0
 
 
-def entries(
-    layout: Layout, section: Section, table: Any, null_block: int | None
-) -> Iterator[tuple[int, int]]:
+def entries(layout: Layout, section: Section, table: Any, null_block: int | None) -> Iterator[tuple[int, int]]:
     """(block id, position) of every entry that is not the placeholder."""
     position, step = 0, 1
     if section.cp and block_tokens(section):
@@ -178,9 +174,7 @@ def cells(section: Section) -> list[dict[str, int]]:
 Token = tuple[str, int, int]  # section, which of the region's groups, token of the sequence
 
 
-def tokens(
-    layout: Layout, tables: Sequence[Any], null_block: int | None
-) -> dict[Token, tuple[int, int]]:
+def tokens(layout: Layout, tables: Sequence[Any], null_block: int | None) -> dict[Token, tuple[int, int]]:
     """What the tables of one rank list: token -> (block id, token inside the block)."""
     found = {}
     for region in layout.regions:
@@ -237,7 +231,9 @@ def lacking(srcs: Mapping[int, Layout], dst: Layout) -> set[str]:
 
 
 def _classes(
-    there: Mapping[int, tuple[Section, int]], srcs: Mapping[int, Layout], section: Section,
+    there: Mapping[int, tuple[Section, int]],
+    srcs: Mapping[int, Layout],
+    section: Section,
     dst: Layout,
 ) -> set[int]:
     """The context-parallel ranks of the source that hold a token which dst may list."""

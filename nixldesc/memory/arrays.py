@@ -68,8 +68,10 @@ def array_regions(
     sections of their own: ``{"kv": ("k", "v")}`` gives ``name.k`` and ``name.v``; several such dimensions stand in
     the names in the order of `names`, and an empty `name` is left out with its dot.
 
-    A dimension that steps further than a block becomes a region per index (of its own section if in `names`, else of a
-    part). `groups` as in :class:`Region`, `cp` as in :class:`Section`; the dtype label is the array's.
+    A dimension that steps further than a block becomes a region per index, of its own section if in `names`, else of a
+    part. Regions are named like their section, with the range that begins above 0 and the index outside the blocks
+    (``w13[expert=3]``), so that several arrays may hold parts of one section. `groups` as in :class:`Region`, `cp` as
+    in :class:`Section`; the dtype label is the array's.
 
     Raises :class:`GeometryError` for dimensions, ranges and names that do not fit the array, for strides that are
     zero, negative or overlap, tokens outside blocks, and an address or a device that nobody says; :class:`TypeError`
@@ -80,7 +82,7 @@ def array_regions(
     >>> k, v = array_regions("layer0", cache, "kv block head token byte", ranges={"head": (4, 8)},
     ...                      names={"kv": ("k", "v")})
     >>> k.name, k.block_len, k.num_blocks, k.mem_type, v.base_addr - k.base_addr
-    ('layer0.k', 8192, 100, 'DRAM', 819200)
+    ('layer0.k[head=4:8]', 8192, 100, 'DRAM', 819200)
     >>> [(axis.name, axis.start, axis.stop) for axis in k.sections[0].axes]
     [('head', 4, 8), ('token', 0, 16), ('byte', 0, 128)]
     """
@@ -172,13 +174,18 @@ class _Page:
         ]
 
     def region_name(self, index: dict[str, int], sections: list[Section]) -> str:
-        """Return the section's name, or what several have in common; for a part with its index, ``layer0[head=2]``."""
+        """Return the section's name, or what several have in common, and the box of a part: ``layer0[head=2:4]``.
+
+        So the regions of one section have names of their own in a layout, whichever call made them.
+        """
         name = sections[0].name
         if len(sections) > 1:
             chosen = tuple(dim for dim in self.named if dim in self.outside)
             name = _joined(self.name, chosen, index) if self.name else f"{name}..{sections[-1].name}"
-        cut = (dim for dim in self.outside if not dim.labels)
-        return name + "".join(f"[{dim.name}={dim.start + index[dim.name]}]" for dim in cut)
+        for axis in sections[0].axes:
+            if axis.start > 0 or axis.name in index:
+                name += f"[{axis.name}={axis.start}" + (f":{axis.stop}]" if axis.size > 1 else "]")
+        return name
 
 
 def _places(dimensions: Sequence[_Dimension]) -> Iterator[tuple[int, dict[str, int]]]:

@@ -224,6 +224,37 @@ def test_heads_outside_the_blocks_are_parts_of_one_section() -> None:
     both_ways(made, page, (list(cache), [there[:, head] for head in range(HEADS)]))
 
 
+def test_experts_in_allocations_of_their_own_are_parts_of_what_one_allocation_holds() -> None:
+    apart = {expert: numbered(3, 4) + expert for expert in (0, 2, 5)}
+    made = [
+        region
+        for expert, matrix in apart.items()
+        for region in array_regions("w13", matrix[None], "expert row column", ranges={"expert": (expert, expert + 1)})
+    ]
+    assert [region.name for region in made] == ["w13", "w13[expert=2]", "w13[expert=5]"]
+    together = np.zeros((1, 3, 4), np.float16)
+    for expert, matrix in apart.items():
+        move(
+            Layout(made),
+            Layout(array_regions("w13", together, "expert row column", ranges={"expert": (expert, expert + 1)})),
+            [0],
+            [0],
+        )
+        np.testing.assert_array_equal(together[0], matrix)
+
+
+def test_a_shard_in_two_pieces_fills_from_a_whole_one() -> None:
+    whole, low, high = numbered(10, 4), np.zeros((3, 4), np.float16), np.zeros((2, 4), np.float16)
+    pieces = (
+        *array_regions("w", low, "row column", ranges={"row": (1, 4)}),
+        *array_regions("w", high, "row column", ranges={"row": (8, 10)}),
+    )
+    assert [region.name for region in pieces] == ["w[row=1:4]", "w[row=8:10]"]
+    move(Layout(array_regions("w", whole, "row column")), Layout(pieces), [0], [0])
+    np.testing.assert_array_equal(low, whole[1:4])
+    np.testing.assert_array_equal(high, whole[8:])
+
+
 def test_a_weight_is_one_block_of_all_its_dimensions() -> None:
     whole = numbered(12, 10, dtype=np.float32)
     rows, columns = np.zeros((4, 10), np.float32), np.zeros((12, 5), np.float32).T

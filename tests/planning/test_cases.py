@@ -45,8 +45,7 @@ from nixldesc.testing.painted import (
 )
 
 CASES: dict[str, dict[str, Any]] = {
-    case["id"]: case
-    for case in json.loads((Path(__file__).parents[1] / "cases.json").read_text())["cases"]
+    case["id"]: case for case in json.loads((Path(__file__).parents[1] / "cases.json").read_text())["cases"]
 }
 TESTED: set[str] = set()
 Test = TypeVar("Test", bound=Callable[..., None])
@@ -65,10 +64,17 @@ def case(name: str) -> Callable[[Test], Test]:
 
 @case("tp-gqa-2to8-k4")
 def test_heads_replicated_in_pairs(given: Any, want: Any) -> None:
-    srcs, dsts = both(given, lambda tp, rank: attention_sections(
-        "K", num_kv_heads=given["num_kv_heads"], tp_size=tp, tp_rank=rank,
-        block_tokens=given["block_tokens"], token_head_bytes=given["head_bytes_per_token"],
-    ))
+    srcs, dsts = both(
+        given,
+        lambda tp, rank: attention_sections(
+            "K",
+            num_kv_heads=given["num_kv_heads"],
+            tp_size=tp,
+            tp_rank=rank,
+            block_tokens=given["block_tokens"],
+            token_head_bytes=given["head_bytes_per_token"],
+        ),
+    )
     check(want, Side(srcs, given["p_block_ids"]), Side(dsts, given["d_block_ids"]))
     lengths = [one[0].regions[0].block_len for one in (srcs, dsts)]
     assert lengths[0] == want["values"]["block_len_ratio_p_over_d"] * lengths[1]
@@ -79,19 +85,24 @@ def test_block_length_follows_heads_not_ranks(given: Any, want: Any) -> None:
     for (of, p, d), row in zip(given["rows_in"], want["values"]["rows"], strict=True):
         pages = []
         for tp in (p, d):
-            pages.append([
-                attention_sections(
-                    "K", num_kv_heads=of, tp_size=tp, tp_rank=rank, block_tokens=2,
-                    token_head_bytes=4,
-                )[0]
-                for rank in range(tp)
-            ])
+            pages.append(
+                [
+                    attention_sections(
+                        "K",
+                        num_kv_heads=of,
+                        tp_size=tp,
+                        tp_rank=rank,
+                        block_tokens=2,
+                        token_head_bytes=4,
+                    )[0]
+                    for rank in range(tp)
+                ]
+            )
         p_heads, d_heads = (stop - start for start, stop in (shard_range(of, t, 0) for t in (p, d)))
         assert (p_heads, d_heads) == (row["p_heads"], row["d_heads"])
         above, below = row["block_len_ratio_num_den"]
         assert pages[0][0].nbytes * below == pages[1][0].nbytes * above
-        srcs, dsts = ([Layout([Region("K", 0, s.nbytes, 4, sections=[s])]) for s in some]
-                      for some in pages)
+        srcs, dsts = ([Layout([Region("K", 0, s.nbytes, 4, sections=[s])]) for s in some] for some in pages)
         for rank, dst in enumerate(dsts):
             found = plan(dst, dict(enumerate(srcs)), dst_rank=rank, dst_size=d)
             assert tuple(found) == source_ranks(of, d, rank, p)
@@ -99,21 +110,35 @@ def test_block_length_follows_heads_not_ranks(given: Any, want: Any) -> None:
 
 @case("tp-gqa-1to4-k2-token-major")
 def test_two_unique_slices_of_a_token_major_page(given: Any, want: Any) -> None:
-    srcs, dsts = both(given, lambda tp, rank: attention_sections(
-        "K", num_kv_heads=given["num_kv_heads"], tp_size=tp, tp_rank=rank,
-        block_tokens=given["page_tokens"], token_head_bytes=given["head_bytes_per_token"],
-        order="NHD",
-    ))
+    srcs, dsts = both(
+        given,
+        lambda tp, rank: attention_sections(
+            "K",
+            num_kv_heads=given["num_kv_heads"],
+            tp_size=tp,
+            tp_rank=rank,
+            block_tokens=given["page_tokens"],
+            token_head_bytes=given["head_bytes_per_token"],
+            order="NHD",
+        ),
+    )
     check(want, Side(srcs, given["p_block_ids"]), Side(dsts, given["d_block_ids"]))
 
 
 @case("tp-blocks-first-kv-1to2")
 def test_blocks_first(given: Any, want: Any) -> None:
-    srcs, dsts = both(given, lambda tp, rank: attention_sections(
-        "KV", num_kv_heads=given["num_kv_heads"], tp_size=tp, tp_rank=rank,
-        block_tokens=given["block_tokens"], token_head_bytes=given["head_bytes_per_token"],
-        kv="blocks_first",
-    ))
+    srcs, dsts = both(
+        given,
+        lambda tp, rank: attention_sections(
+            "KV",
+            num_kv_heads=given["num_kv_heads"],
+            tp_size=tp,
+            tp_rank=rank,
+            block_tokens=given["block_tokens"],
+            token_head_bytes=given["head_bytes_per_token"],
+            kv="blocks_first",
+        ),
+    )
     plans = check(want, Side(srcs, given["p_block_ids"]), Side(dsts, given["d_block_ids"]))
     for found in plans.values():
         [[pair]] = found.values()
@@ -139,17 +164,23 @@ def test_attention_and_state_have_other_sources(given: Any, want: Any) -> None:
     of = given["num_kv_heads"]
 
     def page(tp: int, rank: int) -> Layout:
-        heads = attention_sections(
-            "fa", num_kv_heads=of, tp_size=tp, tp_rank=rank, block_tokens=2, token_head_bytes=4
-        )
+        heads = attention_sections("fa", num_kv_heads=of, tp_size=tp, tp_rank=rank, block_tokens=2, token_head_bytes=4)
         state = state_sections(
-            "ssm", projections={"x": 8}, conv_rows=3, conv_itemsize=2, ssm_shape=(8, 2),
-            ssm_itemsize=4, tp_size=tp, tp_rank=rank,
+            "ssm",
+            projections={"x": 8},
+            conv_rows=3,
+            conv_itemsize=2,
+            ssm_shape=(8, 2),
+            ssm_itemsize=4,
+            tp_size=tp,
+            tp_rank=rank,
         )
-        return Layout([
-            Region("fa", 0, heads[-1].end, 4, groups=(0,), sections=heads),
-            Region("ssm", 0x1000, state[-1].end, 4, groups=(1,), sections=state),
-        ])
+        return Layout(
+            [
+                Region("fa", 0, heads[-1].end, 4, groups=(0,), sections=heads),
+                Region("ssm", 0x1000, state[-1].end, 4, groups=(1,), sections=state),
+            ]
+        )
 
     for row in want["values"]["rows"]:
         p, d = row["p_tp"], row["d_tp"]
@@ -172,28 +203,57 @@ def test_attention_and_state_have_other_sources(given: Any, want: Any) -> None:
 
 @case("conv-xbc-1to2")
 def test_a_conv_shard_is_a_part_of_each_projection(given: Any, want: Any) -> None:
-    srcs, dsts = both(given, lambda tp, rank: state_sections(
-        "conv", projections=given["rows"], conv_rows=3, conv_itemsize=2, ssm_shape=None,
-        ssm_itemsize=1, tp_size=tp, tp_rank=rank,
-    ))
+    srcs, dsts = both(
+        given,
+        lambda tp, rank: state_sections(
+            "conv",
+            projections=given["rows"],
+            conv_rows=3,
+            conv_itemsize=2,
+            ssm_shape=None,
+            ssm_itemsize=1,
+            tp_size=tp,
+            tp_rank=rank,
+        ),
+    )
     check(want, Side(srcs, given["p_block_ids"]), Side(dsts, given["d_block_ids"]))
 
 
 @case("conv-bc-replicated-1to2")
 def test_replicated_projections(given: Any, want: Any) -> None:
-    srcs, dsts = both(given, lambda tp, rank: state_sections(
-        "page", projections=given["rows"], conv_rows=3, conv_itemsize=2, ssm_shape=(2, 16),
-        ssm_itemsize=1, tp_size=tp, tp_rank=rank, replicated=given["tp_replicated"],
-    ))
+    srcs, dsts = both(
+        given,
+        lambda tp, rank: state_sections(
+            "page",
+            projections=given["rows"],
+            conv_rows=3,
+            conv_itemsize=2,
+            ssm_shape=(2, 16),
+            ssm_itemsize=1,
+            tp_size=tp,
+            tp_rank=rank,
+            replicated=given["tp_replicated"],
+        ),
+    )
     check(want, Side(srcs, given["p_block_ids"]), Side(dsts, given["d_block_ids"]))
 
 
 @case("conv-sd-rows-1to2")
 def test_a_channel_shard_is_a_piece_of_each_tap(given: Any, want: Any) -> None:
-    srcs, dsts = both(given, lambda tp, rank: state_sections(
-        "conv", projections={"x": 8}, conv_rows=3, conv_itemsize=2, ssm_shape=None, ssm_itemsize=1,
-        tp_size=tp, tp_rank=rank, conv_order="SD",
-    ))
+    srcs, dsts = both(
+        given,
+        lambda tp, rank: state_sections(
+            "conv",
+            projections={"x": 8},
+            conv_rows=3,
+            conv_itemsize=2,
+            ssm_shape=None,
+            ssm_itemsize=1,
+            tp_size=tp,
+            tp_rank=rank,
+            conv_order="SD",
+        ),
+    )
     check(want, Side(srcs, given["p_block_ids"]), Side(dsts, given["d_block_ids"]))
 
 
@@ -277,12 +337,14 @@ def test_a_window_with_placeholders(given: Any, want: Any) -> None:
     p_window, d_window = given["p_block_ids"][1], given["d_block_ids"][1]
     dst_blocks = [given["d_block_ids"][0], Blocks.tail(d_window, len(p_window))]
     null = given["null_block"]
-    pair = only_pair(check(
-        want,
-        Side(layout(given["p_regions"]), given["p_block_ids"]),
-        Side(layout(given["d_regions"]), dst_blocks),
-        null_block=null,
-    ))
+    pair = only_pair(
+        check(
+            want,
+            Side(layout(given["p_regions"]), given["p_block_ids"]),
+            Side(layout(given["d_regions"]), dst_blocks),
+            null_block=null,
+        )
+    )
     src_ids, dst_ids = pair.desc_ids(given["p_block_ids"], dst_blocks, null_block=null)
     assert src_ids.tolist() == want["values"]["desc_ids_p"]
     assert dst_ids.tolist() == want["values"]["desc_ids_d"]
@@ -315,8 +377,7 @@ def test_logical_ids_are_not_page_ids(given: Any, want: Any) -> None:
     d_pages = kernel_blocks(given["d_logical_block_ids"][0], ratio)
     assert p_pages.tolist() == want["values"]["p_page_ids"]
     assert d_pages.tolist() == want["values"]["d_page_ids"]
-    check(want, Side(layout(given["p_regions"]), [p_pages]),
-          Side(layout(given["d_regions"]), [d_pages]))
+    check(want, Side(layout(given["p_regions"]), [p_pages]), Side(layout(given["d_regions"]), [d_pages]))
 
 
 @case("bs-len-per-page-not-per-logical")
@@ -325,14 +386,13 @@ def test_the_length_is_a_pages(given: Any, want: Any) -> None:
     assert ratio == want["values"]["pages"]
     p_pages = kernel_blocks(given["p_logical_block_ids"][0], ratio)
     d_pages = kernel_blocks(given["d_logical_block_ids"][0], ratio)
-    pair = only_pair(check(want, Side(layout(given["p_regions"]), [p_pages]),
-                           Side(layout(given["d_regions"]), [d_pages])))
+    pair = only_pair(
+        check(want, Side(layout(given["p_regions"]), [p_pages]), Side(layout(given["d_regions"]), [d_pages]))
+    )
     ids = pair.desc_ids([p_pages], [d_pages])
     moves = pair.moves(*ids)
     assert moves[:, 2].tolist() == [want["values"]["len_per_page"]] * ratio
-    assert pair.moves(*ids, merge=True).tolist() == [
-        [src, dst, length] for _, src, _, dst, length in want["moves"]
-    ]
+    assert pair.moves(*ids, merge=True).tolist() == [[src, dst, length] for _, src, _, dst, length in want["moves"]]
 
 
 @case("bs-remote-ratio")
@@ -341,17 +401,28 @@ def test_each_side_has_its_own_ratio(given: Any, want: Any) -> None:
     d_pages = kernel_blocks(given["d_logical_block_ids"][0], given["d_pages_per_logical"])
     assert p_pages.tolist() == want["values"]["p_page_ids"]
     assert d_pages.tolist() == want["values"]["d_page_ids"]
-    check(want, Side(layout(given["p_regions"]), [p_pages]),
-          Side(layout(given["d_regions"]), [d_pages]))
+    check(want, Side(layout(given["p_regions"]), [p_pages]), Side(layout(given["d_regions"]), [d_pages]))
 
 
 @case("bs-ratio-nhd-2-to-4")
 def test_token_major_sub_blocks_are_contiguous(given: Any, want: Any) -> None:
     def page(fields: Any, tokens: int) -> Layout:
-        return Layout([region(fields[0], attention_sections(
-            "K", num_kv_heads=given["num_kv_heads"], tp_size=1, tp_rank=0, block_tokens=tokens,
-            token_head_bytes=given["head_bytes_per_token"], order="NHD",
-        ))])
+        return Layout(
+            [
+                region(
+                    fields[0],
+                    attention_sections(
+                        "K",
+                        num_kv_heads=given["num_kv_heads"],
+                        tp_size=1,
+                        tp_rank=0,
+                        block_tokens=tokens,
+                        token_head_bytes=given["head_bytes_per_token"],
+                        order="NHD",
+                    ),
+                )
+            ]
+        )
 
     src = page(given["p_regions"], given["p_block_tokens"])
     dst = page(given["d_regions"], given["d_block_tokens"])
@@ -364,8 +435,11 @@ def test_token_major_sub_blocks_are_contiguous(given: Any, want: Any) -> None:
 @case("ids-virtual-to-physical")
 def test_ids_are_translated_before_runs_are_sought(given: Any, want: Any) -> None:
     physical = [given["p_virtual_to_physical"][str(i)] for i in given["p_virtual_ids"][0]]
-    pair = only_pair(check(want, Side(layout(given["p_regions"]), [physical]),
-                           Side(layout(given["d_regions"]), given["d_block_ids"])))
+    pair = only_pair(
+        check(
+            want, Side(layout(given["p_regions"]), [physical]), Side(layout(given["d_regions"]), given["d_block_ids"])
+        )
+    )
     ids = pair.desc_ids([physical], given["d_block_ids"])
     assert pair.merged_ops(*ids) == want["values"]["runs"]
 
@@ -374,15 +448,16 @@ def test_ids_are_translated_before_runs_are_sought(given: Any, want: Any) -> Non
 def test_one_table_at_two_scales(given: Any, want: Any) -> None:
     """Each cache group's ids are scaled by the transfer group that uses them, and by no other."""
     pages = [
-        kernel_blocks(given["block_ids"][one["cache_group"]], one["scale"]).tolist()
-        for one in given["transfer_groups"]
+        kernel_blocks(given["block_ids"][one["cache_group"]], one["scale"]).tolist() for one in given["transfer_groups"]
     ]
     assert pages == [want["values"]["indexer_pages"], want["values"]["mla_pages"]]
     scales = [one["scale"] for one in given["transfer_groups"]]
-    both = Layout([
-        Region(one["name"], 0x10000 * number, 16, 4 * one["scale"], groups=(number,))
-        for number, one in enumerate(given["transfer_groups"])
-    ])
+    both = Layout(
+        [
+            Region(one["name"], 0x10000 * number, 16, 4 * one["scale"], groups=(number,))
+            for number, one in enumerate(given["transfer_groups"])
+        ]
+    )
     assert both.desc_ids(pages).tolist() == [*pages[0], 4 * scales[0] + 1, 4 * scales[0] + 2]
     # The same without expansion: one table of logical blocks, regions at their own block length.
     logical = Layout([Region("indexer", 0, 16 * scales[0], 4), Region("mla", 0x10000, 16, 4)])
@@ -396,8 +471,7 @@ def test_one_table_at_two_scales(given: Any, want: Any) -> None:
 @case("id-own-num-blocks")
 def test_ids_use_their_own_sides_count(given: Any, want: Any) -> None:
     def side(num_blocks: int) -> Layout:
-        return Layout(Region(f"r{n}", 0x1000 * n, 16, num_blocks)
-                      for n in range(given["num_regions"]))
+        return Layout(Region(f"r{n}", 0x1000 * n, 16, num_blocks) for n in range(given["num_regions"]))
 
     local, remote = side(given["local_num_blocks"]), side(given["remote_num_blocks"])
     values = want["values"]
@@ -415,9 +489,7 @@ def test_ids_use_their_own_sides_count(given: Any, want: Any) -> None:
 def test_starts_are_cumulative(given: Any, want: Any) -> None:
     one = Layout(
         Region(f"r{n}", 0x1000 * n, 16, blocks, groups=(group,))
-        for n, (blocks, group) in enumerate(
-            zip(given["region_num_blocks"], given["region_group"], strict=True)
-        )
+        for n, (blocks, group) in enumerate(zip(given["region_num_blocks"], given["region_group"], strict=True))
     )
     values = want["values"]
     assert one.starts.tolist() == [*values["starts"], values["total"]]
@@ -428,11 +500,16 @@ def test_starts_are_cumulative(given: Any, want: Any) -> None:
 
 @case("id-state-region-count-drift")
 def test_ids_come_from_the_list_that_was_built(given: Any, want: Any) -> None:
-    fa = [Region(f"fa{n}", 0x1000 * n, 16, given["fa_num_blocks"], groups=(0,))
-          for n in range(given["fa_regions"])]
+    fa = [Region(f"fa{n}", 0x1000 * n, 16, given["fa_num_blocks"], groups=(0,)) for n in range(given["fa_regions"])]
     state = [
-        Region(f"state{n}.{part}", 0x10000 + 0x1000 * n + 16 * part, 16, given["state_num_blocks"],
-               block_stride=64, groups=(1,))
+        Region(
+            f"state{n}.{part}",
+            0x10000 + 0x1000 * n + 16 * part,
+            16,
+            given["state_num_blocks"],
+            block_stride=64,
+            groups=(1,),
+        )
         for n in range(given["state_regions_in_list"])
         for part in range(given["state_parts"])
     ]
@@ -453,8 +530,11 @@ def test_ids_come_from_the_list_that_was_built(given: Any, want: Any) -> None:
 
 @case("reg-same-base-two-lengths")
 def test_two_views_of_one_base(given: Any, want: Any) -> None:
-    check(want, Side(layout(given["p_regions"]), given["p_block_ids"]),
-          Side(layout(given["d_regions"]), given["d_block_ids"]))
+    check(
+        want,
+        Side(layout(given["p_regions"]), given["p_block_ids"]),
+        Side(layout(given["d_regions"]), given["d_block_ids"]),
+    )
 
 
 @case("reg-shared-tensor-once")
@@ -465,18 +545,25 @@ def test_a_tensor_that_two_layers_share(given: Any, want: Any) -> None:
     ids = pair.desc_ids(given["p_block_ids"], given["d_block_ids"])
     assert len(ids[0]) == want["values"]["moves"]
     # Declared as one region per layer, it is still registered once.
-    twice = Layout([
-        Region(name, r.base_addr, r.block_len, r.num_blocks, groups=(group,))
-        for name, (group, _) in given["layers"].items()
-        for r in src.regions
-    ])
+    twice = Layout(
+        [
+            Region(name, r.base_addr, r.block_len, r.num_blocks, groups=(group,))
+            for name, (group, _) in given["layers"].items()
+            for r in src.regions
+        ]
+    )
     assert len(twice.memory_ranges()) == want["values"]["registrations"]
 
 
 @case("reg-padded-strides")
 def test_padding_is_kept(given: Any, want: Any) -> None:
-    pair = only_pair(check(want, Side(layout(given["p_regions"]), given["p_block_ids"]),
-                           Side(layout(given["d_regions"]), given["d_block_ids"])))
+    pair = only_pair(
+        check(
+            want,
+            Side(layout(given["p_regions"]), given["p_block_ids"]),
+            Side(layout(given["d_regions"]), given["d_block_ids"]),
+        )
+    )
     ids = pair.desc_ids(given["p_block_ids"], given["d_block_ids"])
     assert pair.merged_ops(*ids) == 3
     assert len(pair.moves(*ids, merge=True)) == 3
@@ -487,10 +574,7 @@ def test_joint_against_separate(given: Any, want: Any) -> None:
     def part(name: str, offset: int = 0) -> Section:
         return Section(name, (Axis("byte", 0, 16),), 1, offset=offset)
 
-    src = Layout([
-        region(fields, [part(f"K{n}"), part(f"V{n}", 16)])
-        for n, fields in enumerate(given["p_regions"])
-    ])
+    src = Layout([region(fields, [part(f"K{n}"), part(f"V{n}", 16)]) for n, fields in enumerate(given["p_regions"])])
     dst = Layout([region(fields, [part(fields["name"])]) for fields in given["d_regions"]])
     check(want, Side(src, given["p_block_ids"]), Side(dst, given["d_block_ids"]))
 
@@ -506,10 +590,7 @@ def region_numbers(found: Plan, dst: Layout) -> dict[str, int]:
     """The name of each delivered region -> its number in dst."""
     names = [r.name for r in dst.regions]
     return {
-        dst_name: names.index(dst_name)
-        for pairs in found.values()
-        for pair in pairs
-        for _, dst_name, _ in pair.origin
+        dst_name: names.index(dst_name) for pairs in found.values() for pair in pairs for _, dst_name, _ in pair.origin
     }
 
 
@@ -535,9 +616,7 @@ def test_a_dense_list_of_attention_layers(given: Any, want: Any) -> None:
     dst = stage(f"L{n}" for n in layers)
     assert len(dst.regions) == given["d_list_len"]
     cut = given["stage1_first_layer"]
-    for number, mine in enumerate(
-        ([n for n in layers if n < cut], [n for n in layers if n >= cut])
-    ):
+    for number, mine in enumerate(([n for n in layers if n < cut], [n for n in layers if n >= cut])):
         found = plan(dst, {number: stage(f"L{n}" for n in mine)}, allow_missing=True)
         low, high = want["values"][f"stage{number}_slice"]
         assert sorted(region_numbers(found, dst).values()) == list(range(low, high))
@@ -547,8 +626,7 @@ def test_a_dense_list_of_attention_layers(given: Any, want: Any) -> None:
 @case("pp-uneven-both-sides")
 def test_stages_uneven_on_both_sides(given: Any, want: Any) -> None:
     def stages(sizes: Sequence[int]) -> list[Layout]:
-        return [stage(f"L{n}" for n in range(sum(sizes[:i]), sum(sizes[: i + 1])))
-                for i in range(len(sizes))]
+        return [stage(f"L{n}" for n in range(sum(sizes[:i]), sum(sizes[: i + 1]))) for i in range(len(sizes))]
 
     srcs, dsts = dict(enumerate(stages(given["p_stages"]))), stages(given["d_stages"])
     overlaps, offsets = [], []
@@ -593,22 +671,23 @@ def test_two_lists_for_two_memories(given: Any, want: Any) -> None:
 @case("mem-mixed-with-tp-gather")
 def test_a_list_per_memory_and_source(given: Any, want: Any) -> None:
     def heads(tp: int, rank: int, name: str) -> Any:
-        return attention_sections(
-            name, num_kv_heads=2, tp_size=tp, tp_rank=rank, block_tokens=2, token_head_bytes=4
-        )
+        return attention_sections(name, num_kv_heads=2, tp_size=tp, tp_rank=rank, block_tokens=2, token_head_bytes=4)
 
     srcs = {
-        rank: Layout([
-            Region(f"r{n}", 0x1000 * n, 16 // given["p_tp"], 4,
-                   sections=heads(given["p_tp"], rank, f"L{n}"))
-            for n in range(2)
-        ])
+        rank: Layout(
+            [
+                Region(f"r{n}", 0x1000 * n, 16 // given["p_tp"], 4, sections=heads(given["p_tp"], rank, f"L{n}"))
+                for n in range(2)
+            ]
+        )
         for rank in range(given["p_tp"])
     }
-    dst = Layout([
-        Region(f"r{n}", 0x1000 * n, 16, 4, mem_type=kind, sections=heads(1, 0, f"L{n}"))
-        for n, kind in enumerate(given["d_region_kinds"])
-    ])
+    dst = Layout(
+        [
+            Region(f"r{n}", 0x1000 * n, 16, 4, mem_type=kind, sections=heads(1, 0, f"L{n}"))
+            for n, kind in enumerate(given["d_region_kinds"])
+        ]
+    )
     found = plan(dst, srcs)
     lists = [[pair.mem_types[1], rank] for rank, pairs in found.items() for pair in pairs]
     assert sorted(lists) == sorted(want["values"]["lists"])
@@ -720,8 +799,9 @@ def test_a_span_beyond_the_address_space(given: Any, want: Any) -> None:
 def test_a_region_larger_than_its_tensor(given: Any, want: Any) -> None:
     memory = np.zeros(given["tensor_bytes"], np.uint8)
     addr = memory.ctypes.data
-    wrong = Layout([Region("K", addr, given["block_len"], given["num_blocks"],
-                           block_stride=given["stride"], mem_type="DRAM")])
+    wrong = Layout(
+        [Region("K", addr, given["block_len"], given["num_blocks"], block_stride=given["stride"], mem_type="DRAM")]
+    )
     assert wrong.memory_ranges() == [(addr, want["error"]["need"], 0, "DRAM")]
     agent = LoopbackAgent("cases-tensor")
     agent.register_memory([(addr, given["tensor_bytes"], 0, "")], "DRAM")
@@ -749,8 +829,7 @@ def test_sizes_come_from_the_pool_that_is_moved(given: Any, want: Any) -> None:
 @case("noncontig-column")
 def test_a_column_is_walked_by_its_stride(given: Any, want: Any) -> None:
     axes = (Axis("row", 0, *given["shape"]),)
-    column = Section("c", axes, given["elem_bytes"], offset=given["offset"],
-                     strides=given["strides_bytes"])
+    column = Section("c", axes, given["elem_bytes"], offset=given["offset"], strides=given["strides_bytes"])
     dense = Section("c", axes, given["elem_bytes"])
     src = Layout([Region("c", given["base"], column.end, 1, sections=[column])])
     dst = Layout([Region("c", given["d_base"], dense.end, 1, sections=[dense])])
@@ -763,8 +842,10 @@ def test_a_column_is_walked_by_its_stride(given: Any, want: Any) -> None:
 @case("coalesce-both-sides")
 def test_runs_need_both_sides(given: Any, want: Any) -> None:
     def side() -> Layout:
-        return Layout(Region(f"r{n}", 0x1000 * n, given["block_len"], 16,
-                             block_stride=given["stride"]) for n in range(given["num_regions"]))
+        return Layout(
+            Region(f"r{n}", 0x1000 * n, given["block_len"], 16, block_stride=given["stride"])
+            for n in range(given["num_regions"])
+        )
 
     remote, local, values = given["remote_block_ids"], given["local_block_ids"], want["values"]
     [[pair]] = plan(side(), {0: side()}).values()
@@ -773,7 +854,7 @@ def test_runs_need_both_sides(given: Any, want: Any) -> None:
     assert pair.merged_ops(*ids) == values["descriptors"]
     joined = pair.moves(*ids, merge=True)
     assert len(joined) == values["descriptors"]
-    first = [[src // 16, dst // 16, n // 16] for src, dst, n in joined[: 3].tolist()]
+    first = [[src // 16, dst // 16, n // 16] for src, dst, n in joined[:3].tolist()]
     assert first == values["runs_remote_local_count"]
     adjacent = pair.desc_ids([list(range(5, 10))], [list(range(2, 7))])
     assert pair.merged_ops(*adjacent) == values["if_contiguous"]
@@ -784,8 +865,7 @@ def test_counts_that_were_reported_as_too_many(given: Any, want: Any) -> None:
     values = want["values"]
 
     def pieces(count: int) -> list[Section]:
-        return [Section(f"p{n}", (Axis("byte", 0, 16384),), 1, offset=16384 * n)
-                for n in range(count)]
+        return [Section(f"p{n}", (Axis("byte", 0, 16384),), 1, offset=16384 * n) for n in range(count)]
 
     def regions(count: int, blocks: int) -> Layout:
         return Layout(Region(f"r{n}", n << 30, 16384, blocks) for n in range(count))
@@ -822,8 +902,7 @@ def test_counts_that_were_reported_as_too_many(given: Any, want: Any) -> None:
 
 @case("count-prepared-list-size")
 def test_a_prepared_list_is_small(given: Any, want: Any) -> None:
-    one = Layout(Region(f"r{n}", n << 40, 16, given["num_blocks"])
-                 for n in range(given["num_regions"]))
+    one = Layout(Region(f"r{n}", n << 40, 16, given["num_blocks"]) for n in range(given["num_regions"]))
     values = want["values"]
     assert one.num_descs == values["descriptors"]
     assert len(one.table()) == values["runs"]

@@ -31,9 +31,7 @@ def test_ids_are_int32_and_in_merge_order(transfer: Transfer) -> None:
             assert some.dtype == np.int32
             assert some.flags.c_contiguous
             assert some.ndim == 1
-        assert sorted(zip(*map(list, merge), strict=True)) == sorted(
-            zip(*map(list, given_order), strict=True)
-        )
+        assert sorted(zip(*map(list, merge), strict=True)) == sorted(zip(*map(list, given_order), strict=True))
         # Region-major, and inside a region by dst id: so the dst ids ascend as a whole.
         assert merge[1].tolist() == sorted(merge[1].tolist())
         assert len(set(merge[1].tolist())) == len(merge[1])
@@ -45,10 +43,7 @@ def test_moves_are_what_nixl_makes_of_tables_and_ids(transfer: Transfer) -> None
     for src_rank, dst_rank, pair in all_pairs(plans_of(transfer)):
         src_ids, dst_ids = desc_ids(transfer, src_rank, dst_rank, pair)
         src, dst = oracle.expand(pair.src.table()), oracle.expand(pair.dst.table())
-        want = [
-            [src[s][0], dst[d][0], dst[d][1]]
-            for s, d in zip(src_ids.tolist(), dst_ids.tolist(), strict=True)
-        ]
+        want = [[src[s][0], dst[d][0], dst[d][1]] for s, d in zip(src_ids.tolist(), dst_ids.tolist(), strict=True)]
         assert [src[s][1] for s in src_ids.tolist()] == [row[2] for row in want]
         moves = pair.moves(src_ids, dst_ids)
         assert moves.dtype == np.uint64
@@ -91,9 +86,7 @@ def test_runs_are_as_long_as_possible(transfer: Transfer) -> None:
     for _, _, pair in all_pairs(plans_of(transfer)):
         whole = [
             (origin[:2], src, dst)
-            for origin, src, dst in zip(
-                pair.origin, pair.src.regions, pair.dst.regions, strict=True
-            )
+            for origin, src, dst in zip(pair.origin, pair.src.regions, pair.dst.regions, strict=True)
             if src.sub_blocks == dst.sub_blocks == src.runs == 1
         ]
         starts = {(o, s.base_addr, d.base_addr) for o, s, d in whole}
@@ -108,8 +101,7 @@ def test_pairs_are_equal_region_by_region(transfer: Transfer) -> None:
     for src_rank, dst_rank, pair in all_pairs(plans_of(transfer)):
         regions = list(zip(pair.src.regions, pair.dst.regions, strict=True))
         assert len(pair.origin) == len(regions)
-        by_name = [{r.name: r for r in side.regions}
-                   for side in (transfer.srcs[src_rank], transfer.dsts[dst_rank])]
+        by_name = [{r.name: r for r in side.regions} for side in (transfer.srcs[src_rank], transfer.dsts[dst_rank])]
         for (src, dst), (src_name, dst_name, names) in zip(regions, pair.origin, strict=True):
             assert src.block_len == dst.block_len
             assert (src.mem_type, dst.mem_type) == pair.mem_types
@@ -141,7 +133,10 @@ def test_the_source_of_every_byte_is_the_one_that_the_rule_names(transfer: Trans
                 sharded = section.cp and oracle.block_tokens(section) > 0
                 for at in split:
                     want = oracle.chosen_source(
-                        transfer.srcs, section.name, at, layout.cp_rank if sharded else 0,
+                        transfer.srcs,
+                        section.name,
+                        at,
+                        layout.cp_rank if sharded else 0,
                         transfer.pair.places[dst_rank],
                     )
                     assert src_rank == want
@@ -183,12 +178,13 @@ def test_reader_counts(transfer: Transfer) -> None:
 def test_undelivered(transfer: Transfer) -> None:
     for rank, found in plans_of(transfer).items():
         layout = transfer.dsts[rank]
-        reports = found.undelivered(
-            transfer.src_blocks, transfer.dst_blocks[rank], null_block=transfer.null_block
-        )
+        reports = found.undelivered(transfer.src_blocks, transfer.dst_blocks[rank], null_block=transfer.null_block)
         got = [(name, block, t) for name, block, low, high in reports for t in range(low, high)]
         want = oracle.undelivered(
-            transfer.srcs, transfer.src_blocks, layout, transfer.dst_blocks[rank],
+            transfer.srcs,
+            transfer.src_blocks,
+            layout,
+            transfer.dst_blocks[rank],
             transfer.null_block,
         )
         assert sorted(got) == sorted(want)
@@ -210,8 +206,6 @@ def test_uncovered(transfer: Transfer) -> None:
             for k in range(region.sub_blocks)
             for j in range(region.runs)
         }
-        got = pair.uncovered(
-            transfer.src_blocks[src_rank], tables, null_block=transfer.null_block
-        )
+        got = pair.uncovered(transfer.src_blocks[src_rank], tables, null_block=transfer.null_block)
         assert got.dtype == np.int32
         assert sorted(got.tolist()) == sorted(want - filled)

@@ -222,9 +222,7 @@ IDS = {
         lambda: UNLIKE.moves([1, 2], [1, 99]), BlockIdError, "dst_ids, position 1: desc id 99 is out of range"
     ),
     "negative": no(lambda: UNLIKE.moves([-1], [1]), BlockIdError, "src_ids, position 0: desc id -1 is outside 0 to"),
-    "negative int32": no(
-        lambda: UNLIKE.moves(ints(1) - 5, ints(1)), BlockIdError, "src_ids, position 0: desc id -5"
-    ),
+    "negative int32": no(lambda: UNLIKE.moves(ints(1) - 5, ints(1)), BlockIdError, "src_ids, position 0: desc id -5"),
     "of 33 bits": no(
         lambda: UNLIKE.merged_ops([1], np.array([2**32 + 5])), BlockIdError, "dst_ids, position 0: desc id 4294967301"
     ),
@@ -233,9 +231,7 @@ IDS = {
         BlockIdError,
         "position 1: src id 2 is 16 bytes, dst id 8 is 32 bytes",
     ),
-    "floats": no(
-        lambda: UNLIKE.moves([1.0], [1]), TypeError, "src_ids, position 0: a desc id must be an int, got 1.0"
-    ),
+    "floats": no(lambda: UNLIKE.moves([1.0], [1]), TypeError, "src_ids, position 0: a desc id must be an int, got 1.0"),
     "an array of floats": no(
         lambda: UNLIKE.merged_ops(np.zeros(1), [1]),
         TypeError,

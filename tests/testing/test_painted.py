@@ -55,10 +55,7 @@ def test_in_the_order_given(transfer: Transfer) -> None:
 def test_pushed_by_writers_that_know_no_addresses_of_their_siblings(transfer: Transfer) -> None:
     copies = []
     for writer in transfer.srcs:
-        described = {
-            rank: layout if rank == writer else moved_away(layout)
-            for rank, layout in transfer.srcs.items()
-        }
+        described = {rank: layout if rank == writer else moved_away(layout) for rank, layout in transfer.srcs.items()}
         for rank, layout in transfer.dsts.items():
             number, size = transfer.pair.places[rank]
             own = plan(layout, described, dst_rank=number, dst_size=size).get(writer, ())
@@ -102,8 +99,7 @@ def test_who_knows_only_the_sources_it_needs_passes_src_size(transfer: Transfer)
 @fewer
 @given(transfers())
 def test_any_dst_rank_delivers_whoever_it_says_it_is(transfer: Transfer) -> None:
-    plans = {rank: plan(dst, transfer.srcs, dst_rank=2, dst_size=7) for rank, dst in
-             transfer.dsts.items()}
+    plans = {rank: plan(dst, transfer.srcs, dst_rank=2, dst_size=7) for rank, dst in transfer.dsts.items()}
     check(transfer, request_copies(transfer, plans))
 
 
@@ -119,9 +115,7 @@ def test_region_by_region_delivers_the_same(transfer: Transfer) -> None:
     check(transfer, copies)
 
 
-def pair_copies(
-    transfer: Transfer, src_rank: int, dst_rank: int, pair: DlistPair, **how: Any
-) -> list[Copies]:
+def pair_copies(transfer: Transfer, src_rank: int, dst_rank: int, pair: DlistPair, **how: Any) -> list[Copies]:
     ids = desc_ids(transfer, src_rank, dst_rank, pair, **how)
     tables = pair.src.table(), pair.dst.table()
     return nixl_copies(src_rank, dst_rank, *tables, *ids, mem_types=pair.mem_types)
@@ -129,9 +123,7 @@ def pair_copies(
 
 @fewer
 @given(transfers(), st.randoms(use_true_random=False))
-def test_with_some_sources_gone_it_still_delivers_or_says_what_is_missing(
-    transfer: Transfer, rnd: Random
-) -> None:
+def test_with_some_sources_gone_it_still_delivers_or_says_what_is_missing(transfer: Transfer, rnd: Random) -> None:
     left = sorted(rnd.sample(sorted(transfer.srcs), rnd.randint(1, len(transfer.srcs))))
     srcs = {rank: transfer.srcs[rank] for rank in left}
     for rank, layout in transfer.dsts.items():
@@ -145,7 +137,11 @@ def test_with_some_sources_gone_it_still_delivers_or_says_what_is_missing(
         found = plan(layout, srcs, dst_rank=number, dst_size=size)
         copies = request_copies(transfer, {rank: found})
         check_delivery(
-            srcs, {rank: layout}, transfer.src_blocks, transfer.dst_blocks, copies,
+            srcs,
+            {rank: layout},
+            transfer.src_blocks,
+            transfer.dst_blocks,
+            copies,
             null_block=transfer.null_block,
         )
 

@@ -37,8 +37,7 @@ def size(sections: Iterable[Section]) -> int:
 
 def page(base: int, sections: Sequence[Section], name: str = "r", **how: Any) -> Region:
     """A region of 16 blocks that hold these sections."""
-    return Region(name, base, how.pop("block_len", size(sections)), how.pop("num_blocks", 16),
-                  sections=sections, **how)
+    return Region(name, base, how.pop("block_len", size(sections)), how.pop("num_blocks", 16), sections=sections, **how)
 
 
 def numbered(layouts: Iterable[Layout]) -> dict[int, Layout]:
@@ -60,6 +59,7 @@ def deliver(
     **how: Any,
 ) -> Delivery:
     """Plan, copy, check. Tables that all ranks of a side share may be given once, as a list."""
+
     def each(blocks: Any, ranks: Iterable[int]) -> dict[int, Any]:
         return blocks if isinstance(blocks, dict) else dict.fromkeys(ranks, blocks)
 
@@ -78,10 +78,16 @@ def runs(found: Mapping[int, Plan]) -> dict[int, dict[int, int]]:
 
 def heads(base: int, tp: int, *, of: int = 4, tokens: int = 2, **how: Any) -> dict[int, Layout]:
     """An attention engine of any width: one region, ``of`` heads, 4 bytes per token and head."""
+
     def sections(rank: int) -> Any:
         return attention_sections(
-            "L0", num_kv_heads=of, tp_size=tp, tp_rank=rank, block_tokens=tokens,
-            token_head_bytes=4, **how,
+            "L0",
+            num_kv_heads=of,
+            tp_size=tp,
+            tp_rank=rank,
+            block_tokens=tokens,
+            token_head_bytes=4,
+            **how,
         )
 
     return numbered(Layout([page(base, sections(rank))]) for rank in range(tp))
@@ -90,9 +96,19 @@ def heads(base: int, tp: int, *, of: int = 4, tokens: int = 2, **how: Any) -> di
 # -- tensor parallelism ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("p", "d", "of"), [
-    (2, 2, 4), (4, 2, 4), (1, 4, 4), (2, 4, 4), (3, 2, 6), (2, 3, 6), (6, 4, 12), (3, 1, 3),
-])
+@pytest.mark.parametrize(
+    ("p", "d", "of"),
+    [
+        (2, 2, 4),
+        (4, 2, 4),
+        (1, 4, 4),
+        (2, 4, 4),
+        (3, 2, 6),
+        (2, 3, 6),
+        (6, 4, 12),
+        (3, 1, 3),
+    ],
+)
 @pytest.mark.parametrize("orders", [("HND", "HND"), ("NHD", "NHD"), ("HND", "NHD")])
 def test_tensor_parallel_sizes(p: int, d: int, of: int, orders: tuple[str, str]) -> None:
     srcs, dsts = heads(SRC, p, of=of, order=orders[0]), heads(DST, d, of=of, order=orders[1])
@@ -151,12 +167,16 @@ def kv_regions(base: int, tp: int) -> dict[int, Layout]:
     layouts = []
     for rank in range(tp):
         both = attention_sections(
-            "L0", num_kv_heads=4, tp_size=tp, tp_rank=rank, block_tokens=2, token_head_bytes=4,
+            "L0",
+            num_kv_heads=4,
+            tp_size=tp,
+            tp_rank=rank,
+            block_tokens=2,
+            token_head_bytes=4,
             kv="blocks_first",
         )
         regions = [
-            page(base + 0x1000 * number, [Section(s.name, s.axes, s.itemsize)], s.name)
-            for number, s in enumerate(both)
+            page(base + 0x1000 * number, [Section(s.name, s.axes, s.itemsize)], s.name) for number, s in enumerate(both)
         ]
         layouts.append(Layout(regions))
     return numbered(layouts)
@@ -167,8 +187,7 @@ def test_joint_against_separate_regions_both_ways(p: int, d: int) -> None:
     joint, apart = heads(SRC, p, kv="blocks_first"), kv_regions(DST, d)
     want = 2 * 4 * 2 * 4 * 2
     assert deliver(joint, apart, [[3, 1]], [[7, 8]]).delivered == want
-    assert deliver(kv_regions(SRC, p), heads(DST, d, kv="blocks_first"), [[3, 1]], [[7, 8]]
-                   ).delivered == want
+    assert deliver(kv_regions(SRC, p), heads(DST, d, kv="blocks_first"), [[3, 1]], [[7, 8]]).delivered == want
 
 
 def test_hnd_blocks_first_is_one_run_per_block_and_part() -> None:
@@ -210,8 +229,15 @@ def states(base: int, tp: int, kind: str, order: str = "DS", **how: Any) -> dict
     layouts = []
     for rank in range(tp):
         sections = state_sections(
-            "L0", conv_rows=3, conv_itemsize=2, ssm_itemsize=4, tp_size=tp, tp_rank=rank,
-            conv_order=order, **STATES[kind], **how,  # type: ignore[arg-type]
+            "L0",
+            conv_rows=3,
+            conv_itemsize=2,
+            ssm_itemsize=4,
+            tp_size=tp,
+            tp_rank=rank,
+            conv_order=order,
+            **STATES[kind],
+            **how,  # type: ignore[arg-type]
         )
         layouts.append(Layout([page(base, sections, block_len=size(sections) + padding)]))
     return numbered(layouts)
@@ -261,26 +287,25 @@ def test_attention_mla_and_state_in_one_engine() -> None:
         layouts = []
         for rank in range(tp):
             how: dict[str, Any] = {"tp_size": tp, "tp_rank": rank}
-            attention = attention_sections(
-                "L0", num_kv_heads=2, block_tokens=2, token_head_bytes=4, **how
-            )
+            attention = attention_sections("L0", num_kv_heads=2, block_tokens=2, token_head_bytes=4, **how)
             latent = mla_sections("L1", block_tokens=2, token_bytes=6)
-            state = state_sections(
-                "L2", conv_rows=3, conv_itemsize=2, ssm_itemsize=4, **STATES["mamba2"], **how
+            state = state_sections("L2", conv_rows=3, conv_itemsize=2, ssm_itemsize=4, **STATES["mamba2"], **how)
+            layouts.append(
+                Layout(
+                    [
+                        page(base, attention, "a", groups=(0,)),
+                        page(base + 0x1000, latent, "m", groups=(0,)),
+                        page(base + 0x2000, state, "s", groups=(1,)),
+                    ]
+                )
             )
-            layouts.append(Layout([
-                page(base, attention, "a", groups=(0,)),
-                page(base + 0x1000, latent, "m", groups=(0,)),
-                page(base + 0x2000, state, "s", groups=(1,)),
-            ]))
         return numbered(layouts)
 
     for p, d in ((4, 1), (4, 2), (1, 4)):
         deliver(engine(SRC, p), engine(DST, d), [[3, 1], [5]], [[7, 8], [2]])
     # Two heads on four ranks: a rank with a duplicate head sends state, but no attention.
     found = plans(engine(SRC, 4), engine(DST, 1))[0]
-    names = {src: {n for pair in pairs for o in pair.origin for n in o[2]} for src, pairs
-             in found.items()}
+    names = {src: {n for pair in pairs for o in pair.origin for n in o[2]} for src, pairs in found.items()}
     assert [rank for rank in names if "L0" in names[rank]] == [0, 2]
     assert [rank for rank in names if "L2.ssm" in names[rank]] == [0, 1, 2, 3]
 
@@ -291,8 +316,13 @@ def test_attention_mla_and_state_in_one_engine() -> None:
 def layers(count: int, **how: Any) -> list[tuple[Section, ...]]:
     return [
         attention_sections(
-            f"L{number}", num_kv_heads=4, tp_size=how.get("tp", 1), tp_rank=how.get("rank", 0),
-            block_tokens=2, token_head_bytes=4, offset=how.get("step", 0) * number,
+            f"L{number}",
+            num_kv_heads=4,
+            tp_size=how.get("tp", 1),
+            tp_rank=how.get("rank", 0),
+            block_tokens=2,
+            token_head_bytes=4,
+            offset=how.get("step", 0) * number,
         )
         for number in range(count)
     ]
@@ -300,10 +330,12 @@ def layers(count: int, **how: Any) -> list[tuple[Section, ...]]:
 
 def per_layer(base: int, tp: int, count: int = 3) -> dict[int, Layout]:
     return numbered(
-        Layout([
-            page(base + 0x1000 * number, sections, f"region{number}")
-            for number, sections in enumerate(layers(count, tp=tp, rank=rank))
-        ])
+        Layout(
+            [
+                page(base + 0x1000 * number, sections, f"region{number}")
+                for number, sections in enumerate(layers(count, tp=tp, rank=rank))
+            ]
+        )
         for rank in range(tp)
     )
 
@@ -311,10 +343,7 @@ def per_layer(base: int, tp: int, count: int = 3) -> dict[int, Layout]:
 def packed(base: int, tp: int, count: int = 3) -> dict[int, Layout]:
     """One region whose rows hold all layers' pages."""
     step = 32 // tp
-    return numbered(
-        Layout([page(base, sum(layers(count, tp=tp, rank=rank, step=step), ()))])
-        for rank in range(tp)
-    )
+    return numbered(Layout([page(base, sum(layers(count, tp=tp, rank=rank, step=step), ()))]) for rank in range(tp))
 
 
 @pytest.mark.parametrize(("p", "d"), [(1, 1), (2, 1), (1, 2)])
@@ -331,9 +360,7 @@ def test_pipeline_stages_cut_unevenly_on_both_sides() -> None:
         found = []
         for number, count in enumerate(sizes):
             first = sum(sizes[:number])
-            found.append(Layout([
-                page(base + 0x1000 * n, pages[n], f"region{n}") for n in range(first, first + count)
-            ]))
+            found.append(Layout([page(base + 0x1000 * n, pages[n], f"region{n}") for n in range(first, first + count)]))
         return numbered(found)
 
     srcs, dsts = stages(SRC, (7, 8)), stages(DST, (5, 5, 5))
@@ -371,11 +398,16 @@ def test_regions_in_another_order() -> None:
 
 def test_different_group_structures() -> None:
     """Layers 0 and 1 share a table on the source, layers 1 and 2 on the destination."""
+
     def engine(base: int, groups: Sequence[int]) -> dict[int, Layout]:
-        return {0: Layout([
-            page(base + 0x1000 * number, sections, f"region{number}", groups=(groups[number],))
-            for number, sections in enumerate(layers(3))
-        ])}
+        return {
+            0: Layout(
+                [
+                    page(base + 0x1000 * number, sections, f"region{number}", groups=(groups[number],))
+                    for number, sections in enumerate(layers(3))
+                ]
+            )
+        }
 
     srcs, dsts = engine(SRC, (0, 0, 1)), engine(DST, (1, 0, 0))
     assert deliver(srcs, dsts, [[3, 1], [4, 5]], [[7, 8], [9, 2]]).delivered == 192
@@ -400,10 +432,14 @@ def test_aliased_regions_against_regions_of_their_own() -> None:
 
 def test_regions_of_unequal_capacity() -> None:
     def engine(base: int, capacities: Sequence[int]) -> dict[int, Layout]:
-        return {0: Layout([
-            page(base + 0x1000 * n, sections, f"region{n}", groups=(n,), num_blocks=capacities[n])
-            for n, sections in enumerate(layers(3))
-        ])}
+        return {
+            0: Layout(
+                [
+                    page(base + 0x1000 * n, sections, f"region{n}", groups=(n,), num_blocks=capacities[n])
+                    for n, sections in enumerate(layers(3))
+                ]
+            )
+        }
 
     srcs, dsts = engine(SRC, (5, 40, 9)), engine(DST, (30, 3, 12))
     deliver(srcs, dsts, [[4, 1], [39, 0], [8]], [[29, 2], [2, 1], [11]])
@@ -419,22 +455,27 @@ def test_padded_strides() -> None:
     assert pair.merged_ops(*pair.desc_ids([[0, 1, 3]], [[2, 3, 4]])) == 3
 
 
-@pytest.mark.parametrize("kinds", [
-    (("VRAM", "VRAM"), ("VRAM", "DRAM")),
-    (("VRAM", "DRAM"), ("VRAM", "VRAM")),
-    (("DRAM", "VRAM"), ("VRAM", "DRAM")),
-    (("DRAM", "DRAM"), ("FILE", "DRAM")),
-    (("FILE", "VRAM"), ("DRAM", "VRAM")),
-])
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        (("VRAM", "VRAM"), ("VRAM", "DRAM")),
+        (("VRAM", "DRAM"), ("VRAM", "VRAM")),
+        (("DRAM", "VRAM"), ("VRAM", "DRAM")),
+        (("DRAM", "DRAM"), ("FILE", "DRAM")),
+        (("FILE", "VRAM"), ("DRAM", "VRAM")),
+    ],
+)
 @pytest.mark.parametrize(("p", "d"), [(1, 1), (2, 1), (1, 2)])
 def test_mixed_memory(kinds: tuple[tuple[str, str], tuple[str, str]], p: int, d: int) -> None:
     def engine(tp: int, kinds: Sequence[str]) -> dict[int, Layout]:
         return numbered(
-            Layout([
-                # Equal addresses: only memory type and device tell the regions apart.
-                page(0, sections, f"region{n}", mem_type=kinds[n], device_id=n)
-                for n, sections in enumerate(layers(2, tp=tp, rank=rank))
-            ])
+            Layout(
+                [
+                    # Equal addresses: only memory type and device tell the regions apart.
+                    page(0, sections, f"region{n}", mem_type=kinds[n], device_id=n)
+                    for n, sections in enumerate(layers(2, tp=tp, rank=rank))
+                ]
+            )
             for rank in range(tp)
         )
 
@@ -465,8 +506,13 @@ def test_block_tokens(p: int, d: int, orders: tuple[str, str], p_tp: int, d_tp: 
 @pytest.mark.parametrize(("p", "d"), [(4, 16), (12, 8)])
 def test_block_tokens_with_padding(p: int, d: int) -> None:
     def engine(base: int, tokens: int, padding: int) -> dict[int, Layout]:
-        how: dict[str, Any] = {"num_kv_heads": 2, "tp_size": 1, "tp_rank": 0,
-                               "block_tokens": tokens, "token_head_bytes": 3}
+        how: dict[str, Any] = {
+            "num_kv_heads": 2,
+            "tp_size": 1,
+            "tp_rank": 0,
+            "block_tokens": tokens,
+            "token_head_bytes": 3,
+        }
         first = attention_sections("L0", **how)
         second = attention_sections("L1", offset=size(first) + padding, order="NHD", **how)
         sections = first + second
@@ -480,6 +526,7 @@ def test_block_tokens_with_padding(p: int, d: int) -> None:
 
 def test_block_tokens_of_two_caches_at_one_ratio() -> None:
     """A cache with one entry per four tokens beside a full one, in the same groups."""
+
     def engine(base: int, tokens: int) -> dict[int, Layout]:
         full = mla_sections("full", block_tokens=tokens, token_bytes=2)
         index = mla_sections("index", block_tokens=tokens // 4, token_bytes=3)
@@ -546,9 +593,7 @@ def test_context_parallel(p: int, d: int, tp: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize(("p", "d"), [(1, 2), (2, 1), (3, 2), (2, 3), (2, 2)])
 @pytest.mark.parametrize(("p_tokens", "d_tokens"), [(2, 4), (4, 2), (3, 2), (2, 3)])
-def test_context_parallel_with_other_block_tokens(
-    p: int, d: int, p_tokens: int, d_tokens: int
-) -> None:
+def test_context_parallel_with_other_block_tokens(p: int, d: int, p_tokens: int, d_tokens: int) -> None:
     tokens = 17
     srcs, dsts = context(SRC, p, p_tokens), context(DST, d, d_tokens)
     p_blocks, d_blocks = -(-tokens // p_tokens), -(-tokens // d_tokens)
@@ -561,23 +606,27 @@ def test_a_cached_prefix_under_context_parallelism() -> None:
     # Blocks 0 to 3 are cached on every destination rank; rank r holds 3i + r.
     skips = {rank: layout.skip_before(4) for rank, layout in dsts.items()}
     assert skips == {0: 2, 1: 1, 2: 1}
-    dst_blocks = {rank: [Blocks([5, 6][: len(range(rank, 9, 3)) - skips[rank]], skips[rank])]
-                  for rank in dsts}
+    dst_blocks = {rank: [Blocks([5, 6][: len(range(rank, 9, 3)) - skips[rank]], skips[rank])] for rank in dsts}
     done = deliver(srcs, dsts, dealt(9, 2), dst_blocks)
     assert (done.delivered, done.uncovered) == (5 * 32, 0)
 
 
 def test_what_context_parallelism_does_not_shard() -> None:
     """A draft's cache (cp=False) and a state beside a sharded cache."""
+
     def engine(base: int, cp: int) -> dict[int, Layout]:
         axes = Axis("token", 0, 2), Axis("byte", 0, 3)
         state = states(base + 0x2000, 1, "mamba2")[0].regions[0].sections
         return numbered(
-            Layout([
-                page(base, [Section("main", axes, 1)], "main", groups=(0,)),
-                page(base + 0x1000, [Section("draft", axes, 1, cp=False)], "draft", groups=(1,)),
-                page(base + 0x2000, state, "state", groups=(2,)),
-            ], cp_rank=part, cp_size=cp)
+            Layout(
+                [
+                    page(base, [Section("main", axes, 1)], "main", groups=(0,)),
+                    page(base + 0x1000, [Section("draft", axes, 1, cp=False)], "draft", groups=(1,)),
+                    page(base + 0x2000, state, "state", groups=(2,)),
+                ],
+                cp_rank=part,
+                cp_size=cp,
+            )
             for part in range(cp)
         )
 
@@ -595,9 +644,7 @@ def test_what_context_parallelism_does_not_shard() -> None:
 def test_dealt_out_on_one_side_and_whole_on_the_other(p: int, d: int, whole: str) -> None:
     def engine(base: int, ranks: int, dealt_out: bool) -> tuple[dict[int, Layout], dict[int, Any]]:
         section = Section("L0", (Axis("token", 0, 2), Axis("byte", 0, 3)), 1, cp=dealt_out)
-        found = numbered(
-            Layout([page(base, [section])], cp_rank=rank, cp_size=ranks) for rank in range(ranks)
-        )
+        found = numbered(Layout([page(base, [section])], cp_rank=rank, cp_size=ranks) for rank in range(ranks))
         return found, dealt(7, ranks) if dealt_out else {rank: [[*range(7)]] for rank in found}
 
     srcs, src_blocks = engine(SRC, p, whole != "source")
@@ -612,12 +659,21 @@ def test_dealt_out_on_one_side_and_whole_on_the_other(p: int, d: int, whole: str
 
 def test_several_pairs_when_one_would_hold_too_many_ids() -> None:
     """Blocks of 64 tokens cut to 16: each destination region alone has 2**30 descriptors."""
+
     def engine(base: int, tokens: int, num_blocks: int) -> dict[int, Layout]:
-        return {0: Layout([
-            page(base + (n << 45), mla_sections(f"L{n}", block_tokens=tokens, token_bytes=1),
-                 f"region{n}", num_blocks=num_blocks)
-            for n in range(3)
-        ])}
+        return {
+            0: Layout(
+                [
+                    page(
+                        base + (n << 45),
+                        mla_sections(f"L{n}", block_tokens=tokens, token_bytes=1),
+                        f"region{n}",
+                        num_blocks=num_blocks,
+                    )
+                    for n in range(3)
+                ]
+            )
+        }
 
     srcs, dsts = engine(SRC, 16, 50), engine(DST, 64, 2**28)
     [pairs] = plan(dsts[0], srcs).values()
@@ -630,8 +686,7 @@ def test_several_pairs_when_one_would_hold_too_many_ids() -> None:
 
 def test_a_region_with_too_many_ids_alone_is_refused() -> None:
     def engine(tokens: int, num_blocks: int) -> Layout:
-        return Layout([page(0, mla_sections("L0", block_tokens=tokens, token_bytes=1), "kv",
-                            num_blocks=num_blocks)])
+        return Layout([page(0, mla_sections("L0", block_tokens=tokens, token_bytes=1), "kv", num_blocks=num_blocks)])
 
     with pytest.raises(GeometryError, match="'kv'"):
         plan(engine(64, 2**29), {0: engine(16, 50)})
@@ -642,6 +697,7 @@ def test_a_region_with_too_many_ids_alone_is_refused() -> None:
 
 def test_a_hybrid_model_with_everything_different() -> None:
     """Prefill TP 4 against decode TP 2: other orders, block sizes, groups, memories, regions."""
+
     def prefill(rank: int) -> Layout:
         how: dict[str, Any] = {"tp_size": 4, "tp_rank": rank}
         attention = attention_sections(
@@ -649,35 +705,54 @@ def test_a_hybrid_model_with_everything_different() -> None:
         )
         latent = mla_sections("L1", block_tokens=4, token_bytes=6, offset=size(attention) + 5)
         state = state_sections(
-            "L2", conv_rows=3, conv_itemsize=2, ssm_itemsize=4, replicated=("B", "C"),
-            **STATES["mamba2"], **how,
+            "L2",
+            conv_rows=3,
+            conv_itemsize=2,
+            ssm_itemsize=4,
+            replicated=("B", "C"),
+            **STATES["mamba2"],
+            **how,
         )
-        return Layout([
-            page(SRC, (*attention, *latent), "token", groups=(0,), block_stride=96),
-            page(SRC + 0x2000, state, "state", groups=(1,)),
-        ])
+        return Layout(
+            [
+                page(SRC, (*attention, *latent), "token", groups=(0,), block_stride=96),
+                page(SRC + 0x2000, state, "state", groups=(1,)),
+            ]
+        )
 
     def decode(rank: int) -> Layout:
         how: dict[str, Any] = {"tp_size": 2, "tp_rank": rank}
         k, v = attention_sections(
-            "L0", num_kv_heads=2, block_tokens=6, token_head_bytes=4, order="NHD",
-            kv="blocks_first", **how,
-        )
-        state = state_sections(
-            "L2", conv_rows=3, conv_itemsize=2, ssm_itemsize=4, conv_order="SD", **STATES["mamba2"],
+            "L0",
+            num_kv_heads=2,
+            block_tokens=6,
+            token_head_bytes=4,
+            order="NHD",
+            kv="blocks_first",
             **how,
         )
-        return Layout([
-            page(DST, state, "state", groups=(0,), block_len=size(state) + 9),
-            page(DST + 0x2000, [Section(v.name, v.axes, v.itemsize)], "v", groups=(2,)),
-            page(0, mla_sections("L1", block_tokens=6, token_bytes=6), "latent", groups=(1,),
-                 mem_type="DRAM"),
-            page(DST + 0x4000, [k], "k", groups=(2,)),
-        ])
+        state = state_sections(
+            "L2",
+            conv_rows=3,
+            conv_itemsize=2,
+            ssm_itemsize=4,
+            conv_order="SD",
+            **STATES["mamba2"],
+            **how,
+        )
+        return Layout(
+            [
+                page(DST, state, "state", groups=(0,), block_len=size(state) + 9),
+                page(DST + 0x2000, [Section(v.name, v.axes, v.itemsize)], "v", groups=(2,)),
+                page(0, mla_sections("L1", block_tokens=6, token_bytes=6), "latent", groups=(1,), mem_type="DRAM"),
+                page(DST + 0x4000, [k], "k", groups=(2,)),
+            ]
+        )
 
     srcs, dsts = numbered(map(prefill, range(4))), numbered(map(decode, range(2)))
     done = deliver(
-        srcs, dsts,
+        srcs,
+        dsts,
         [[3, 1, 9, 4, 5], [2]],
         [[11], Blocks([7, 8, 2], skip=1), Blocks([6, 0], skip=2)],
     )

@@ -80,8 +80,14 @@ def wrong_rank(copies: list[Copies], rnd: Random) -> None:
 
 
 PLANTED = [
-    swap_blocks, shift_source, shift_destination, drop_pair, double_pair, one_byte_more,
-    one_byte_less, wrong_rank,
+    swap_blocks,
+    shift_source,
+    shift_destination,
+    drop_pair,
+    double_pair,
+    one_byte_more,
+    one_byte_less,
+    wrong_rank,
 ]
 
 
@@ -115,15 +121,19 @@ def planted_ids(shift: Callable[[Any, Any], tuple[Any, Any]]) -> list[Copies]:
     return nixl_copies(0, 7, pair.src.table(), pair.dst.table(), *ids)
 
 
-@pytest.mark.parametrize("shift", [
-    lambda src, dst: (src + 1, dst),
-    lambda src, dst: (src, dst + 1),
-    lambda src, dst: (src[::-1], dst),
-    lambda src, dst: (src[:1], dst[:1]),
-    lambda src, dst: (src[:0], dst[:0]),
-    lambda src, dst: (np.append(src, src[0]), np.append(dst, dst[0])),
-    lambda src, dst: (np.append(src, 0), np.append(dst, 0)),
-], ids=["src id", "dst id", "swapped", "dropped", "none", "doubled", "one more"])
+@pytest.mark.parametrize(
+    "shift",
+    [
+        lambda src, dst: (src + 1, dst),
+        lambda src, dst: (src, dst + 1),
+        lambda src, dst: (src[::-1], dst),
+        lambda src, dst: (src[:1], dst[:1]),
+        lambda src, dst: (src[:0], dst[:0]),
+        lambda src, dst: (np.append(src, src[0]), np.append(dst, dst[0])),
+        lambda src, dst: (np.append(src, 0), np.append(dst, 0)),
+    ],
+    ids=["src id", "dst id", "swapped", "dropped", "none", "doubled", "one more"],
+)
 def test_planted_ids_are_found(shift: Callable[[Any, Any], tuple[Any, Any]]) -> None:
     engines = {0: two_heads(0x1000)}, {7: two_heads(0x8000, stride=20)}
     blocks: Any = {0: [[3, 4]]}, {7: [[5, 6]]}
@@ -190,9 +200,7 @@ def test_words_for_padding() -> None:
 
 
 def test_words_for_a_block_that_nobody_listed() -> None:
-    assert "block 1 of region 'K', which is not listed, was written" in (
-        words(*RIGHT, (0x1030, 0x8014, 1))
-    )
+    assert "block 1 of region 'K', which is not listed, was written" in (words(*RIGHT, (0x1030, 0x8014, 1)))
 
 
 def test_words_for_memory_outside_every_region() -> None:
@@ -245,10 +253,7 @@ def test_a_section_described_in_two_ways_cannot_be_judged() -> None:
 
 def test_positions_are_counted_with_context_parallelism_and_skip() -> None:
     section = Section("K", (Axis("token", 0, 1),), 4)
-    srcs = {
-        rank: Layout([Region("K", 0, 4, 8, sections=[section])], cp_rank=rank, cp_size=2)
-        for rank in (0, 1)
-    }
+    srcs = {rank: Layout([Region("K", 0, 4, 8, sections=[section])], cp_rank=rank, cp_size=2) for rank in (0, 1)}
     dsts = {0: Layout([Region("K", 0, 4, 8, sections=[section])])}
     blocks: Any = {0: [Blocks([6], 1)], 1: [[7, 5]]}, {0: [Blocks([1, 2, 3], 1)]}
     # dst positions 1, 2, 3 are entry 0 of source 1, entry 1 of source 0, entry 1 of source 1.

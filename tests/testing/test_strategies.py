@@ -106,21 +106,44 @@ def lists(transfer: Transfer) -> Iterator[str]:
 def features(transfer: Transfer) -> set[str]:
     """What is special about a transfer."""
     return {
-        *widths(transfer), *memories(transfer.srcs), *memories(transfer.dsts),
-        *differences(transfer), *lists(transfer),
-        *shards(transfer.srcs, "source"), *shards(transfer.dsts, "destination"),
+        *widths(transfer),
+        *memories(transfer.srcs),
+        *memories(transfer.dsts),
+        *differences(transfer),
+        *lists(transfer),
+        *shards(transfer.srcs, "source"),
+        *shards(transfer.dsts, "destination"),
     }
 
 
 KINDS = {
     *(f"context parallel {p}:{d}" for p in (1, 2, 3) for d in (1, 2, 3)),
-    "equal widths", "source wider", "destination wider", "widths that do not divide",
-    "pipeline stages", "VRAM", "DRAM", "FILE", "mixed memory", "unequal capacities",
-    "aliased regions", "a region of several groups", "padded blocks", "packed rows", "tokens",
-    "state", "other block_tokens", "block_tokens that do not divide", "axes in another order",
-    "not sharded by context parallelism", "other groups", "other regions",
-    "shards with replicas on the source side", "shards with replicas on the destination side",
-    "a skipped prefix", "placeholders",
+    "equal widths",
+    "source wider",
+    "destination wider",
+    "widths that do not divide",
+    "pipeline stages",
+    "VRAM",
+    "DRAM",
+    "FILE",
+    "mixed memory",
+    "unequal capacities",
+    "aliased regions",
+    "a region of several groups",
+    "padded blocks",
+    "packed rows",
+    "tokens",
+    "state",
+    "other block_tokens",
+    "block_tokens that do not divide",
+    "axes in another order",
+    "not sharded by context parallelism",
+    "other groups",
+    "other regions",
+    "shards with replicas on the source side",
+    "shards with replicas on the destination side",
+    "a skipped prefix",
+    "placeholders",
 }
 
 
@@ -135,14 +158,32 @@ def test_random_transfers_reach_every_kind() -> None:
 
 
 @few
-@given(transfers(Limits(
-    tp=2, cp=1, pp=1, kinds=("attention", "mla"), mem_types=("DRAM",), block_tokens=(4,),
-    ragged=False, aliased=False, any_order=False,
-)))
+@given(
+    transfers(
+        Limits(
+            tp=2,
+            cp=1,
+            pp=1,
+            kinds=("attention", "mla"),
+            mem_types=("DRAM",),
+            block_tokens=(4,),
+            ragged=False,
+            aliased=False,
+            any_order=False,
+        )
+    )
+)
 def test_limits_are_kept(transfer: Transfer) -> None:
     never = {
-        "VRAM", "FILE", "mixed memory", "aliased regions", "a region of several groups",
-        "padded blocks", "state", "other block_tokens", "not sharded by context parallelism",
+        "VRAM",
+        "FILE",
+        "mixed memory",
+        "aliased regions",
+        "a region of several groups",
+        "padded blocks",
+        "state",
+        "other block_tokens",
+        "not sharded by context parallelism",
         "pipeline stages",
     }
     assert features(transfer) & never == set()
@@ -153,11 +194,7 @@ def test_limits_are_kept(transfer: Transfer) -> None:
 @few
 @given(tp_pairs())
 def test_the_sources_hold_all_that_the_destinations_want(pair: EnginePair) -> None:
-    held = {
-        (section.name, str(cell))
-        for _, section in sections_of(pair.srcs)
-        for cell in oracle.cells(section)
-    }
+    held = {(section.name, str(cell)) for _, section in sections_of(pair.srcs) for cell in oracle.cells(section)}
     for _, section in sections_of(pair.dsts):
         assert {(section.name, str(cell)) for cell in oracle.cells(section)} <= held
 
@@ -181,7 +218,8 @@ def test_replicas_list_the_same_positions(transfer: Transfer) -> None:
 @given(transfers())
 def test_no_two_listed_blocks_share_a_byte(transfer: Transfer) -> None:
     for layouts, blocks in (
-        (transfer.srcs, transfer.src_blocks), (transfer.dsts, transfer.dst_blocks),
+        (transfer.srcs, transfer.src_blocks),
+        (transfer.dsts, transfer.dst_blocks),
     ):
         for rank, layout in layouts.items():
             spans = []
