@@ -199,7 +199,7 @@ class Descriptors:
         base, device = int(numbers.base_addrs[index]), int(numbers.device_ids[index])
         if index in numbers.pieces:
             segments = numbers.pieces[index]
-            firsts = np.cumsum(segments[:, 1]) - segments[:, 1]
+            firsts = self._once(("firsts", index), lambda: np.cumsum(segments[:, 1]) - segments[:, 1])
             segment = int(np.searchsorted(firsts, np.uint64(block), side="right")) - 1
             base, _, device = segments[segment].tolist()
             block -= int(firsts[segment])

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,103 +25,216 @@ __all__ = ["memory_ranges", "split_columns"]
 #: A range of memory: (addr, len, device_id, mem_type).
 Range = tuple[int, int, int, str]
 
-
-def _segments(columns: Columns, region: int) -> NDArray[np.uint64]:
-    if region in columns.pieces:
-        return columns.pieces[region]
-    numbers = columns.base_addrs[region], columns.num_blocks[region], columns.device_ids[region]
-    return np.array([[int(number) for number in numbers]], dtype=np.uint64)
+U64 = np.uint64
 
 
-def _reaches(columns: Columns) -> list[int]:
-    """Bytes from the first byte of a block to its last, of each region."""
-    counts = (columns.sub_blocks - 1).astype(np.uint64), (columns.runs - 1).astype(np.uint64)
-    reach = counts[0] * columns.sub_strides + counts[1] * columns.run_strides + columns.block_lens
-    found: list[int] = reach.tolist()
-    return found
+class _Spans(NamedTuple):
+    """Stretches of memory as columns; `mems` counts in `kinds`, `lasts` are the last bytes: 2**64 fits no uint64."""
+
+    kinds: Sequence[str]
+    mems: NDArray[np.int64]
+    devices: NDArray[np.uint64]
+    firsts: NDArray[np.uint64]
+    lasts: NDArray[np.uint64]
+
+    def sorted(self) -> _Spans:
+        """Return them by memory type, device and first byte."""
+        order = np.lexsort((self.lasts, self.firsts, self.devices, self.mems))
+        mems, devices, firsts, lasts = self.mems, self.devices, self.firsts, self.lasts
+        return _Spans(self.kinds, mems[order], devices[order], firsts[order], lasts[order])
+
+    def text(self, i: int) -> str:
+        """Return one of them in words, without its memory."""
+        return f"[{int(self.firsts[i]):#x}, {int(self.lasts[i]) + 1:#x})"
+
+
+class _Segments(NamedTuple):
+    """All segments of all regions, as columns: the region of each, its stride and reach, and where it lies."""
+
+    regions: NDArray[np.int64]
+    blocks: NDArray[np.uint64]
+    strides: NDArray[np.uint64]
+    reaches: NDArray[np.uint64]
+    spans: _Spans
+
+
+def _segments(columns: Columns) -> _Segments:
+    size = len(columns)
+    counts = np.ones(size, dtype=np.int64)
+    for region, rows in columns.pieces.items():
+        counts[region] = len(rows)
+    regions = np.repeat(np.arange(size), counts)
+    rows = np.empty((len(regions), 3), dtype=U64)
+    for place, column in enumerate((columns.base_addrs, columns.num_blocks, columns.device_ids)):
+        rows[:, place] = column[regions]
+    ends = np.cumsum(counts)
+    for region, pieces in columns.pieces.items():
+        rows[ends[region] - counts[region] : ends[region]] = pieces
+    # Bytes from the first byte of a block to its last.
+    more = (columns.sub_blocks - 1).astype(U64), (columns.runs - 1).astype(U64)
+    reaches = (more[0] * columns.sub_strides + more[1] * columns.run_strides + columns.block_lens)[regions]
+    strides = columns.block_strides[regions]
+    kinds = sorted(set(columns.mem_types))
+    mems = np.array([kinds.index(mem) for mem in columns.mem_types])[regions]
+    lasts = rows[:, 0] + (rows[:, 1] - U64(1)) * strides + (reaches - U64(1))
+    return _Segments(regions, rows[:, 1], strides, reaches, _Spans(kinds, mems, rows[:, 2], rows[:, 0], lasts))
 
 
 def memory_ranges(columns: Columns) -> list[Range]:
     """Return the ranges that cover all regions, overlapping ones of one memory joined, touching ones kept apart."""
-    spans: list[tuple[str, int, int, int]] = []
-    for region, (mem, stride, reach) in enumerate(
-        zip(columns.mem_types, columns.block_strides.tolist(), _reaches(columns), strict=True)
-    ):
-        spans += [
-            (mem, device, base, base + (blocks - 1) * stride + reach)
-            for base, blocks, device in _segments(columns, region).tolist()
-        ]
-    joined: list[tuple[str, int, int, int]] = []
-    for mem, device, start, stop in sorted(spans):
-        if joined and joined[-1][:2] == (mem, device) and start < joined[-1][3]:
-            _, _, first, last = joined.pop()
-            start, stop = first, max(last, stop)
-        joined.append((mem, device, start, stop))
-    return [(start, stop - start, device, mem) for mem, device, start, stop in joined]
+    spans = _segments(columns).spans.sorted()
+    # The furthest byte so far, of each memory: as a rank among all last bytes, memory by memory, so that a running
+    # maximum starts anew with each.
+    order = np.lexsort((spans.lasts, spans.devices, spans.mems))
+    ranks = np.empty_like(order)
+    ranks[order] = np.arange(len(order))
+    furthest = spans.lasts[order][np.maximum.accumulate(ranks)]
+    apart = np.ones(len(order), dtype=np.bool_)
+    apart[1:] = _other_memory(spans) | (spans.firsts[1:] > furthest[:-1])
+    begins = np.flatnonzero(apart)
+    ends = np.append(begins[1:], len(order)) - 1
+    firsts = spans.firsts[begins]
+    kept = firsts, furthest[ends] - firsts, spans.devices[begins], spans.mems[begins]
+    rows = zip(*(column.tolist() for column in kept), strict=True)
+    return [(addr, above + 1, device, spans.kinds[mem]) for addr, above, device, mem in rows]
 
 
-def _read_ranges(ranges: Any) -> dict[tuple[str, int], NDArray[np.uint64]]:
-    """Return the ranges of each memory and device as uint64[n, 2], first and last byte, ascending and apart."""
+def _other_memory(spans: _Spans) -> NDArray[np.bool_]:
+    """Whether each but the first lies in another memory than the one before."""
+    changed: NDArray[np.bool_] = (spans.mems[1:] != spans.mems[:-1]) | (spans.devices[1:] != spans.devices[:-1])
+    return changed
+
+
+def _read_ranges(ranges: Any) -> _Spans:
+    """Return the ranges, sorted; apart from one another."""
     if not is_many(ranges):
         raise TypeError(f"ranges must be (addr, len, device_id, mem_type) tuples, got {brief(ranges)}")
-    found: dict[tuple[str, int], list[tuple[int, int]]] = {}
-    for i, item in enumerate(ranges):
+    items = list(ranges)
+    for i, item in enumerate(items):
         if not isinstance(item, (tuple, list)) or len(item) != 4:
             raise TypeError(f"ranges[{i}] must be (addr, len, device_id, mem_type), got {brief(item)}")
-        addr, length, device = (
-            as_int(n, f"ranges[{i}]: {w}") for n, w in zip(item, ("addr", "len", "device_id"), strict=False)
-        )
-        mem = as_name(item[3], f"ranges[{i}]: mem_type")
+    numbers = [[item[place] for item in items] for place in range(3)]
+    for place, word in enumerate(("addr", "len", "device_id")):
+        if set(map(type, numbers[place])) - {int}:
+            numbers[place] = [as_int(number, f"ranges[{i}]: {word}") for i, number in enumerate(numbers[place])]
+    names = [item[3] for item in items]
+    if set(map(type, names)) - {str} or "" in names:
+        names = [as_name(name, f"ranges[{i}]: mem_type") for i, name in enumerate(names)]
+    for i, (addr, length, device) in enumerate(zip(*numbers, strict=True)):
         if addr < 0 or length <= 0 or addr + length > 2**64:
             raise GeometryError(f"ranges[{i}]: addr {addr} and len {length} are no range of memory below 2**64")
-        found.setdefault((mem, device), []).append((addr, addr + length - 1))
-    for (mem, device), spans in found.items():
-        spans.sort()
-        for (a, b), (c, d) in pairwise(spans):
-            if c <= b:
-                raise GeometryError(
-                    f"ranges [{a:#x}, {b + 1:#x}) and [{c:#x}, {d + 1:#x}) of {mem} {device} overlap: registrations "
-                    f"are apart"
-                )
-    return {key: np.array(spans, dtype=np.uint64) for key, spans in found.items()}
+        if not 0 <= device < 2**64:
+            raise GeometryError(f"ranges[{i}]: device_id must be in 0 to 2**64 - 1, got {brief(device)}")
+    kinds = sorted(set(names))
+    place_of = {kind: n for n, kind in enumerate(kinds)}
+    lasts = [addr + length - 1 for addr, length in zip(*numbers[:2], strict=True)]
+    mems = np.array([place_of[name] for name in names], dtype=np.int64)
+    columns = (np.array(column, dtype=U64) for column in (numbers[2], numbers[0], lasts))
+    spans = _Spans(kinds, mems, *columns).sorted()
+    clash = np.flatnonzero(~_other_memory(spans) & (spans.firsts[1:] <= spans.lasts[:-1]))
+    if len(clash):
+        i = int(clash[0])
+        raise GeometryError(
+            f"ranges {spans.text(i)} and {spans.text(i + 1)} of {kinds[spans.mems[i]]} {int(spans.devices[i])} "
+            f"overlap: registrations are apart"
+        )
+    return spans
 
 
 def split_columns(columns: Columns, names: Sequence[str], ranges: Iterable[Range]) -> Columns:
     """Return the columns with every region in segments that end where `ranges` do."""
-    bounds = _read_ranges(ranges)
-    pieces: dict[int, NDArray[np.uint64]] = {}
-    for region, (mem, stride, reach) in enumerate(
-        zip(columns.mem_types, columns.block_strides.tolist(), _reaches(columns), strict=True)
-    ):
-        rows: list[tuple[int, int, int]] = []
-        first = 0
-        for base, blocks, device in _segments(columns, region).tolist():
-            spans = bounds.get((mem, device), np.zeros((0, 2), dtype=np.uint64))
-            rows += _cut(spans, (base, blocks, device), stride, reach, f"region {names[region]!r}", first, mem)
-            first += blocks
-        if len(rows) > 1:
-            pieces[region] = np.array(rows, dtype=np.uint64)
+    spans, segments = _read_ranges(ranges), _segments(columns)
+    # Which ranges each segment may meet: from the one that begins at or before it to the last before its end.
+    first = np.maximum(_count_up_to(spans, segments.spans, segments.spans.firsts) - 1, 0)
+    stop = _count_up_to(spans, segments.spans, segments.spans.lasts)
+    counts = np.maximum(stop - first, 0)
+    owner = np.repeat(np.arange(len(first)), counts)
+    span = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts) + first[owner]
+    low, high = _blocks_inside(segments, owner, spans, span)
+    some = low < high
+    owner, low, high = owner[some], low[some], high[some]
+    _prove_covered(segments, names, spans, owner, low, high)
+    base = segments.spans.firsts[owner] + low.astype(U64) * segments.strides[owner]
+    rows = np.stack((base, (high - low).astype(U64), segments.spans.devices[owner]), axis=1)
+    ends = np.cumsum(np.bincount(segments.regions[owner], minlength=len(columns)))
+    begins = ends - np.diff(ends, prepend=0)
+    many = np.flatnonzero(ends - begins > 1).tolist()
+    pieces = {region: rows[begins[region] : ends[region]] for region in many}
     plain = not pieces and bool((columns.sub_blocks == 1).all() and (columns.runs == 1).all())
     return replace(columns, pieces=pieces, plain=plain)
 
 
-def _cut(
-    spans: NDArray[np.uint64], segment: tuple[int, int, int], stride: int, reach: int, what: str, first: int, mem: str
-) -> list[tuple[int, int, int]]:
-    """Cut one segment where ranges end; every block lies inside one of them."""
-    base, blocks, device = segment
-    rows = []
-    done = 0
-    while done < blocks:
-        start = base + done * stride
-        number = int(np.searchsorted(spans[:, 0], np.uint64(start), side="right")) - 1
-        last = int(spans[number, 1]) if number >= 0 else -1
-        fits = min((last - reach + 1 - start) // stride + 1, blocks - done) if last >= start + reach - 1 else 0
-        if fits < 1:
-            raise GeometryError(
-                f"{what}: block {first + done}, [{start:#x}, {start + reach:#x}) of {mem} {device}, lies inside none "
-                f"of the ranges" + (f"; the nearest ends at {last + 1:#x}" if last >= start else "")
-            )
-        rows.append((start, fits, device))
-        done += fits
-    return rows
+def _count_up_to(spans: _Spans, of: _Spans, addrs: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return how many sorted `spans` come before or begin at each address, in the memories that `of` names."""
+    place_of = {kind: n for n, kind in enumerate(spans.kinds)}
+    # A memory type without ranges sorts behind all others, and finds no range of its own there.
+    mems = np.array([place_of.get(kind, len(place_of)) for kind in of.kinds], dtype=np.int64)[of.mems]
+    asked = np.repeat([0, 1], (len(spans.mems), len(addrs)))
+    keys = (
+        asked,
+        np.concatenate((spans.firsts, addrs)),
+        np.concatenate((spans.devices, of.devices)),
+        np.concatenate((spans.mems, mems)),
+    )
+    order = np.lexsort(keys)
+    before = np.cumsum(asked[order] == 0)
+    counts = np.empty(len(order), dtype=np.int64)
+    counts[order] = before
+    return counts[len(spans.mems) :]
+
+
+def _blocks_inside(
+    segments: _Segments, owner: NDArray[np.int64], spans: _Spans, span: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first block of each segment inside each range, and the one after the last; none where it is not less.
+
+    Numbers stay in uint64: what would be negative is found by a comparison first.
+    """
+    stride, reach = segments.strides[owner], segments.reaches[owner]
+    base, first, last = segments.spans.firsts[owner], spans.firsts[span], spans.lasts[span]
+    same = (spans.devices[span] == segments.spans.devices[owner]) & (
+        np.array(spans.kinds)[spans.mems[span]] == np.array(segments.spans.kinds)[segments.spans.mems[owner]]
+    )
+    ahead = np.where(first > base, first - base, U64(0))
+    low = ahead // stride + (ahead % stride > 0)
+    room = np.where(last >= base, last - base, U64(0))
+    fits = same & (last >= base) & (room >= reach - U64(1))
+    high = np.where(fits, np.minimum((room - (reach - U64(1))) // stride + U64(1), segments.blocks[owner]), U64(0))
+    # A range that begins behind the last block: any number beyond will do.
+    low = np.minimum(low, U64(2**62))
+    return low.astype(np.int64), high.astype(np.int64)
+
+
+def _prove_covered(
+    segments: _Segments,
+    names: Sequence[str],
+    spans: _Spans,
+    owner: NDArray[np.int64],
+    low: NDArray[np.int64],
+    high: NDArray[np.int64],
+) -> None:
+    """Every block of every segment lies inside one range: the stretches of each follow one another without a gap."""
+    begins = np.ones(len(owner), dtype=np.bool_)
+    begins[1:] = owner[1:] != owner[:-1]
+    expected = np.where(begins, 0, np.append(0, high[:-1]))
+    missing = np.zeros(len(segments.blocks), dtype=np.int64)  # the first block of each segment that no range holds
+    last = np.append(begins[1:], True) if len(owner) else begins
+    missing[owner[last]] = high[last]
+    gaps = np.flatnonzero(low != expected)[::-1]  # of several in one segment the first
+    missing[owner[gaps]] = expected[gaps]
+    lacking = np.flatnonzero(missing < segments.blocks.astype(np.int64))
+    if not len(lacking):
+        return
+    i = int(lacking[0])
+    region, block = int(segments.regions[i]), int(missing[i])
+    before = int(segments.blocks[:i][segments.regions[:i] == region].sum())
+    reach, where = int(segments.reaches[i]), segments.spans
+    start = int(where.firsts[i]) + block * int(segments.strides[i])
+    mem, device = where.kinds[where.mems[i]], int(where.devices[i])
+    held = (spans.devices == where.devices[i]) & (np.array(spans.kinds, dtype=object)[spans.mems] == mem)
+    near = np.flatnonzero(held & (spans.firsts <= U64(start)))
+    nearest = f"; the nearest is {spans.text(int(near[-1]))}" if len(near) else ""
+    raise GeometryError(
+        f"region {names[region]!r}: block {before + block}, [{start:#x}, {start + reach:#x}) of {mem} {device}, lies "
+        f"inside none of the ranges{nearest}"
+    )

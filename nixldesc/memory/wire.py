@@ -8,8 +8,8 @@ Version 2, columns: an entry per region, or one value where all are equal; what 
 
 `names` and `section_names` are lists whose entries are a name, or ``[prefix, first, count, suffix]`` for ``count``
 names that are numbered from ``first`` on. A section is named like its region, or as `section_names` says: ``"+.k"`` is
-the region's name and ``.k``, ``"=name"`` another name. Segments are columns too, keyed by the region's number:
-``"segments": {"2": [base_addrs, num_blocks, device_ids]}``. Version 1, an object per region, is still read
+the region's name and ``.k``, ``"=name"`` another name. Segments are columns too, keyed by the region's number
+(:mod:`nixldesc.memory.wire_segments`). Version 1, an object per region, is still read
 (:mod:`nixldesc.memory.wire_version_1`).
 
 Everything that comes in is a stranger's word: types, keys and sizes are checked here, geometry where a Layout is made.
@@ -29,6 +29,7 @@ from nixldesc._check import as_int, as_name, brief, few
 from nixldesc.errors import GeometryError
 from nixldesc.memory.columns import Columns, Page, Pages
 from nixldesc.memory.sections import MAX_AXES, Axis, Section
+from nixldesc.memory.wire_segments import read_segments, segments_to_dict
 
 __all__ = ["VERSION", "layout_from_dict", "layout_to_dict", "version_of"]
 
@@ -91,7 +92,7 @@ def layout_to_dict(columns: Columns, names: Sequence[str], pages: Pages, place: 
         d["groups"] = [None if group is None else list(group) for group in groups]
         d["group_of"] = _one_of_all([groups.index(group) for group in columns.groups])
     if columns.pieces:
-        d["segments"] = {str(i): [_shared(column) for column in rows.T] for i, rows in columns.pieces.items()}
+        d["segments"] = segments_to_dict(columns.pieces)
     _add_pages(d, columns, names, pages)
     return d
 
@@ -212,7 +213,7 @@ def layout_from_dict(d: dict[str, Any]) -> tuple[Columns, tuple[str, ...], Pages
     subs, runs = reader.read("sub_blocks", np.int64, 1), reader.read("runs", np.int64, 1)
     run_strides = reader.read("run_strides", np.uint64, lens, "block_lens")
     sub_strides = reader.read("sub_strides", np.uint64, lens, "block_lens")
-    pieces = _read_segments(d.get("segments", {}), size)
+    pieces = read_segments(d.get("segments", {}), size)
     for region, rows in pieces.items():
         bases[region], devices[region] = rows[0, 0], rows[0, 2]
         blocks[region] = min(sum(rows[:, 1].tolist()), 2**31)
@@ -331,30 +332,6 @@ def _read_groups(value: Any) -> list[tuple[int, ...] | None]:
         ):
             raise GeometryError(f"layout: groups[{i}] must be distinct indices from 0, at least one, got {brief(item)}")
         found.append(groups)
-    return found
-
-
-def _read_segments(value: Any, regions: int) -> dict[int, NDArray[np.uint64]]:
-    if not isinstance(value, dict):
-        raise GeometryError(f"layout: segments must be a dict, got {brief(value)}")
-    found: dict[int, NDArray[np.uint64]] = {}
-    for key, item in value.items():
-        if not isinstance(key, str) or not key.isdecimal() or len(key) > 9 or int(key) >= regions:
-            raise GeometryError(f"layout: segments: {brief(key)} is no number of a region, there are {regions}")
-        what = f"layout: segments of region {key}"
-        columns = _list(item, what)
-        if len(columns) != 3:
-            raise GeometryError(f"{what} must be [base_addrs, num_blocks, device_ids], got {brief(item)}")
-        lists = [[column] if type(column) is int else _integers(column, what) for column in columns]
-        size = max(map(len, lists))
-        if any(len(column) not in (1, size) for column in lists) or size < 2:
-            raise GeometryError(f"{what}: columns of {', '.join(str(len(column)) for column in lists)} entries")
-        if any(min(column) < 0 or max(column) >= 2**64 for column in lists):
-            raise GeometryError(f"{what}: numbers must be in 0 to 2**64 - 1")
-        rows = np.empty((size, 3), dtype=np.uint64)
-        for place, column in enumerate(lists):
-            rows[:, place] = np.array(column, dtype=np.uint64)
-        found[int(key)] = rows
     return found
 
 
