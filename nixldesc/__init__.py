@@ -40,7 +40,8 @@ from nixldesc.memory.sections import Axis, Section
 from nixldesc.memory.shards import mesh_ranges, shard_range
 from nixldesc.planning.plan import Plan, plan, reader_counts
 from nixldesc.planning.replicas import source_ranks
-from nixldesc.request.blocks import Blocks, kernel_blocks
+from nixldesc.request.blocks import Blocks
+from nixldesc.request.kernel_blocks import kernel_blocks
 from nixldesc.request.pair import DlistPair
 
 __all__ = [

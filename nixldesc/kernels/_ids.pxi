@@ -103,7 +103,7 @@ cdef class LayoutProgram:
     cdef const int32_t[:, ::1] jobs
     cdef const int32_t[::1] ends
 
-    def __init__(
+    def __cinit__(
         self,
         const int64_t[::1] limits not None,
         const int64_t[:, ::1] flats not None,

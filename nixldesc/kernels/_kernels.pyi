@@ -3,6 +3,7 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Self
 
 UNREAD: int
 BAD_TYPE: int
@@ -14,35 +15,43 @@ OUT_SIZE: int
 UNEQUAL_LEN: int
 MEMORY: int
 FAR: int
+TOKENS: int
+TWICE: int
+UNMET: int
 
 __test__: dict[str, str]
 
 # What a kernel returns instead of a result: code, side, group, position, extra (nixldesc.request.blocks.Fault).
 _Fault = tuple[int, int, int, int, int]
 
+# Of each list: -1 for a plain one, how many entries are not given, or where each entry stands.
+_Skips = tuple[int | NDArray[np.int64], ...] | None
+
 @final
 class LayoutProgram:
-    def __init__(self, limits: NDArray[np.int64], flats: NDArray[np.int64], jobs: NDArray[np.int32]) -> None: ...
+    def __new__(cls, limits: NDArray[np.int64], flats: NDArray[np.int64], jobs: NDArray[np.int32]) -> Self: ...
     def run(self, block_ids: Sequence[Any], out: NDArray[np.int32] | None) -> NDArray[np.int32] | _Fault: ...
 
 @final
 class PairProgram:
-    def __init__(
-        self,
+    def __new__(
+        cls,
         aligns: NDArray[np.int64],
         flats: NDArray[np.int64],
         jobs: NDArray[np.int32],
         src_groups: int,
         dst_groups: int,
-    ) -> None: ...
+    ) -> Self: ...
     def run(
         self,
         src_lists: Sequence[Any],
         dst_lists: Sequence[Any],
-        src_skips: tuple[int, ...] | None,
-        dst_skips: tuple[int, ...] | None,
+        src_skips: _Skips,
+        dst_skips: _Skips,
         merge: bool,
         null_block: int | None,
+        tokens: int,
+        complete: bool,
         first: int,
         last: int,
         src_out: NDArray[np.int32] | None,
@@ -73,4 +82,5 @@ def expand_rows(table: NDArray[np.uint64], out: NDArray[np.uint64]) -> int: ...
 def expand_kernel_blocks(
     ids: Any, ratio: int, null_block: int | None, out: NDArray[np.int32] | None
 ) -> NDArray[np.int32] | _Fault: ...
+def read_places(items: Any) -> NDArray[np.int64] | _Fault: ...
 def sort_pairs(src: NDArray[np.int32], dst: NDArray[np.int32]) -> bool: ...

@@ -25,7 +25,7 @@ from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.long cimport PyLong_CheckExact
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
@@ -91,6 +91,7 @@ cdef extern from *:
     ) noexcept nogil
 
 cdef object _INT32 = _dtype("int32")
+cdef object _INT64 = _dtype("int64")
 
 # Fault codes; the doors import them by name.
 cdef enum:
@@ -105,9 +106,13 @@ cdef enum:
     _UNEQUAL_LEN = 8     # a source and a destination descriptor of different length
     _MEMORY = 9
     _FAR = 10            # positions that 64 bits cannot count
+    _TOKENS = 11         # a plain list of another length than the request's tokens need
+    _TWICE = 12          # a destination id that stands there twice
+    _UNMET = 13          # a destination entry without its source, where none may be
 
 UNREAD, BAD_TYPE, OUT_OF_RANGE, CHANGED, MISFIT = _UNREAD, _BAD_TYPE, _OUT_OF_RANGE, _CHANGED, _MISFIT
 UNSERVED, OUT_SIZE, UNEQUAL_LEN, MEMORY, FAR = _UNSERVED, _OUT_SIZE, _UNEQUAL_LEN, _MEMORY, _FAR
+TOKENS, TWICE, UNMET = _TOKENS, _TWICE, _UNMET
 
 # Marks inside an Ids buffer; real ids are >= 0.
 cdef enum:
@@ -125,6 +130,7 @@ cdef struct Ids:         # one block list, read
     int32_t* at
     Py_ssize_t n
     int64_t skip
+    int64_t* places      # where each entry stands, NULL: one after the other behind `skip`
     bint plain
     Py_ssize_t bad       # position of the first _BAD, or -1
     int64_t limit        # exclusive bound of its ids (of a pair's lists)
@@ -193,6 +199,7 @@ cdef void _close(Scratch* scratch) noexcept nogil:
     cdef Py_ssize_t i
     for i in range(scratch.num_ids):
         _give_back(scratch, scratch.ids[i].at)
+        free(scratch.ids[i].places)
     for i in range(scratch.num_flats):
         if not scratch.flats[i].borrowed:
             _give_back(scratch, scratch.flats[i].src)
@@ -209,5 +216,7 @@ cdef inline tuple _report(Fault* fault):
 
 include "_read.pxi"
 include "_ids.pxi"
+include "_meet.pxi"
+include "_sort.pxi"
 include "_pairs.pxi"
 include "_rows.pxi"

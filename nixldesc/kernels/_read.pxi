@@ -153,3 +153,52 @@ cdef inline object _list_at(object lists, Py_ssize_t group):
     if isinstance(lists, list):
         return (<list>lists)[group] if group < PyList_GET_SIZE(lists) else None
     return (<tuple>lists)[group]
+
+
+cdef Py_ssize_t _read_small_places(list items, int64_t[::1] places) except -1:
+    """Read the small ints that a list begins with; say how many."""
+    cdef Py_ssize_t i
+    with cython.critical_section(items):
+        for i in range(min(places.shape[0], PyList_GET_SIZE(items))):
+            if not nixldesc_small_int(<PyObject*>PyList_GET_ITEM(items, i), &places[i]):
+                return i
+        return min(places.shape[0], PyList_GET_SIZE(items))
+
+
+cdef Py_ssize_t _read_any_places(tuple items, Py_ssize_t i, int64_t[::1] places) except -1:
+    """Read integers of any kind from the i-th on; say where the first stands that is none."""
+    cdef int64_t value = 0
+    for i in range(i, min(places.shape[0], PyTuple_GET_SIZE(items))):
+        if not _value(<object>PyTuple_GET_ITEM(items, i), &value):
+            return i
+        places[i] = value
+    return min(places.shape[0], PyTuple_GET_SIZE(items))
+
+
+def read_places(object items not None):
+    """Read where a list's entries stand: int64, strictly ascending from 0; a fresh int64 array is only looked at.
+
+    Or a fault tuple, BAD_TYPE at the first that is no integer, OUT_OF_RANGE at the first that is not above the one
+    before it, or not below 2**62.
+    """
+    cdef Fault fault
+    cdef Py_ssize_t i
+    cdef int64_t before = -1
+    cdef int64_t[::1] places
+    memset(&fault, 0, sizeof(Fault))
+    out = items if isinstance(items, _ndarray) else _empty(len(items), _INT64)
+    places = out
+    if out is not items:
+        i = _read_small_places(<list>items, places) if isinstance(items, list) else 0
+        if i < places.shape[0]:
+            i = _read_any_places(tuple(items), i, places)  # ours, whatever an element's __index__ does to the caller's
+        if i < places.shape[0]:
+            fault.code, fault.position = _BAD_TYPE, i
+            return _report(&fault)
+    for i in range(places.shape[0]):
+        if places[i] <= before or places[i] >= <int64_t>1 << 62:
+            fault.code, fault.position = _OUT_OF_RANGE, i
+            return _report(&fault)
+        before = places[i]
+    out.flags.writeable = False
+    return out

@@ -127,6 +127,9 @@ def fill_moves(
     cdef Fault fault
     cdef Py_ssize_t n
     memset(&fault, 0, sizeof(Fault))
+    if out.shape[0] < src_ids.shape[0] or out.shape[1] != 3:  # whatever shape an array claims, its memory is what it is
+        fault.code = _OUT_SIZE
+        return _report(&fault)
     with nogil:
         n = _fill_moves(
             src, dst, src_starts, dst_starts, src_regions, dst_regions, src_ids, dst_ids, out, merge, &fault
@@ -138,6 +141,8 @@ def expand_rows(const uint64_t[:, ::1] table not None, uint64_t[:, ::1] out not 
     """Expand N x 5 rows to N x 3; `out` has one row per block, the counts' sum. Returns the rows written."""
     cdef Py_ssize_t row, i, n = 0
     cdef uint64_t addr, length, device, stride
+    if table.shape[1] != 5 or out.shape[1] != 3:  # whatever shape an array claims, its memory is what it is
+        return -1
     with nogil:
         for row in range(table.shape[0]):
             addr, length, device, stride = table[row, 0], table[row, 1], table[row, 2], table[row, 3]
@@ -191,7 +196,8 @@ def expand_kernel_blocks(object ids not None, int64_t ratio, object null_block, 
 def sort_pairs(int32_t[::1] src not None, int32_t[::1] dst not None):
     """Sort id pairs in place by dst, stable; False where there was no memory. Both are equally long."""
     cdef int failed = 0
+    cdef Py_ssize_t twin
     with nogil:
         if dst.shape[0]:
-            failed = _sort_by_dst(&src[0], &dst[0], dst.shape[0])
+            failed = _sort_by_dst(&src[0], &dst[0], dst.shape[0], &twin)
     return failed == 0

@@ -236,7 +236,8 @@ class _Side:
 def places_of(meeting: Meeting) -> Places:
     """Return where the two sides' lists stand, in sub-blocks; ranks dealt alike meet in their local tokens."""
     if meeting.src == meeting.dst:
-        return Places(Place(), Place(), meeting.unit_tokens)
+        deal = meeting.src
+        return Places(Place(), Place(), meeting.unit_tokens, Place(deal.rank, deal.size, deal.tokens or 1))
     return Places(_place(meeting.src, meeting), _place(meeting.dst, meeting), meeting.unit_tokens)
 
 

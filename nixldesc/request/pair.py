@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -21,33 +21,32 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nixldesc._check import brief, check_ids_out, is_many
+from nixldesc._check import as_names, brief, few, is_many
 from nixldesc.errors import BlockIdError, PeerMismatchError
 from nixldesc.kernels import _kernels
-from nixldesc.memory.ids import (
-    MAX_LISTS,
-    BlockIds,
-    Fault,
-    as_null,
-    group_lists,
-    list_at,
-    out_of_range,
-    readable_lists,
-    word_reading,
-)
+from nixldesc.memory.ids import MAX_LISTS, BlockIds, Fault, as_null, readable_lists
 from nixldesc.memory.layout import Layout
 from nixldesc.memory.region import Region
-from nixldesc.request.blocks import Blocks, Place, Places
-from nixldesc.request.moves import id_moves, id_ops, pair_ids
-from nixldesc.request.programs import Compiled, pair_program
+from nixldesc.request.blocks import Place, Places
+from nixldesc.request.lists import (
+    BlockTables,
+    as_tokens,
+    check_pair_out,
+    read_used,
+    split_lists,
+    standing,
+    want_nothing,
+)
+from nixldesc.request.moves import IdPair, id_moves, id_ops, pair_ids
+from nixldesc.request.programs import Compiled, Origin, pair_program
+from nixldesc.request.words import Refused, word
 
 __all__ = ["DlistPair", "Origin"]
 
-#: Where a region of a pair comes from: (src region, dst region, section names).
-Origin = tuple[str, str, tuple[str, ...]]
-
 _ALL = slice(None)
 _SIDES = ("source", "destination")
+#: Programs of a pair kept for the next request; one for each number of lists and choice of sections.
+_MOST_PROGRAMS = 2**12
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -73,7 +72,7 @@ class DlistPair:
     dst: Layout
     origin: Sequence[Origin]
     places: tuple[Places, ...]
-    _cache: dict[tuple[int, int], Compiled] = field(repr=False, compare=False, hash=False)
+    _cache: dict[Any, Compiled] = field(repr=False, compare=False, hash=False)
 
     def __init__(
         self, src: Layout, dst: Layout, *, origin: Sequence[Origin] = (), places: Sequence[Places] = ()
@@ -89,7 +88,7 @@ class DlistPair:
         put(self, "src", src)
         put(self, "dst", dst)
         put(self, "origin", tuple(origin) or tuple((s.name, d.name, _names(d)) for s, d in regions))
-        put(self, "places", tuple(places) or tuple(Places(_place(src, s), _place(dst, d)) for s, d in regions))
+        put(self, "places", tuple(places) or tuple(_own_places(src, dst, s, d) for s, d in regions))
         put(self, "_cache", {})
 
     def __repr__(self) -> str:
@@ -112,128 +111,171 @@ class DlistPair:
 
     # ----------------------------------------------------------------------------------------------- per request
 
+    @property
+    def sections(self) -> tuple[str, ...]:
+        """Names of the sections that this pair moves, each once.
+
+        >>> DlistPair(Layout([Region("k", 0, 16, 4)]), Layout([Region("c", 0, 16, 4)])).sections
+        ('c',)
+        """
+        return tuple(dict.fromkeys(name for _, _, names in self.origin for name in names))
+
     def desc_ids(
         self,
-        src_blocks: Sequence[BlockIds | Blocks],
-        dst_blocks: Sequence[BlockIds | Blocks],
+        src_blocks: BlockTables,
+        dst_blocks: BlockTables,
         *,
         order: Literal["merge", "given"] = "merge",
         null_block: int | None = None,
+        tokens: int | None = None,
+        complete: bool = False,
+        sections: Iterable[str] | None = None,
         regions: slice = _ALL,
-        out: tuple[NDArray[np.int32], NDArray[np.int32]] | None = None,
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        out: IdPair | None = None,
+    ) -> IdPair:
         """Return ``(src_ids, dst_ids)`` of a request: int32, C-contiguous, of equal length, in range, region-major.
 
         `src_blocks` and `dst_blocks` hold one entry per KV cache group: a plain sequence of block ids, or
-        :class:`Blocks` to say where it starts. Positions present on both sides are paired, others are left out. A
-        pair with a `null_block` on either side is dropped, its other id unchecked. Lists whose group no region here
-        uses are not looked at. ``order="merge"`` sorts the pairs of each region by dst desc id, so that all that can
-        merge are neighbours; ``"given"`` keeps positions ascending. `regions`: only that slice of the pair's regions
-        (a layer at a time), against the same prepared lists. `out`: two int32 arrays of the exact size.
+        :class:`Blocks` to say which entries of the full list these are. Positions present on both sides are paired,
+        others are left out. A pair with a `null_block` on either side is dropped, its other id unchecked. Lists whose
+        group no region here uses are not looked at. An empty destination list, or none at all, wants nothing.
 
-        Raises :class:`BlockIdError` for ids out of range, missing lists, and two plain lists that do not fit one
-        another (no number of tokens needs exactly so many blocks on each side); :class:`TypeError` for wrong types.
+        Two plain lists must explain one another without a guess. `tokens`: of the request, from the start of the
+        sequence; each plain list of a section of tokens then has exactly the entries that so many need on its side,
+        and sub-blocks without a token below stay where they are. Without it both lists cover equally many tokens;
+        under context parallelism some number of tokens needs exactly so many entries on each side, and lists of
+        unequal blocks are refused.
+
+        ``order="merge"`` sorts the pairs of each region by dst desc id, so that all that can merge are neighbours;
+        ``"given"`` keeps positions ascending. ``complete=True`` refuses a request in which a named dst entry lacks
+        what this pair's source could hold of it. `sections`: only all regions of these (a layer at a time, while later
+        ones are computed), `regions`: only that slice of the pair's regions; against the same prepared lists. `out`:
+        two int32 arrays of the exact size.
+
+        Raises :class:`BlockIdError` for ids out of range, missing lists, lists that do not fit, a dst block named
+        twice in a region; :class:`PeerMismatchError` for sections or regions that are not here or cannot be moved
+        apart from others; :class:`TypeError` for wrong types.
 
         >>> from nixldesc import Blocks, Region
         >>> pair = DlistPair(Layout([Region("k", 0, 16, 64)]), Layout([Region("k", 0, 16, 64)]))
         >>> [ids.tolist() for ids in pair.desc_ids([[10, 11, 12, 13, 14]], [Blocks.tail([41, 40], 5)])]
         [[14, 13], [40, 41]]
+        >>> [ids.tolist() for ids in pair.desc_ids([[10, 11, 12]], [Blocks([40, 41], at=[0, 2])])]
+        [[10, 12], [40, 41]]
         """
         if null_block is not None:
             null_block = as_null(null_block)
-        src_lists, src_skips = _split(src_blocks, "src_blocks")
-        dst_lists, dst_skips = _split(dst_blocks, "dst_blocks")
+        wanted = -1 if tokens is None else as_tokens(tokens)
+        src_lists, src_skips = split_lists(src_blocks, "src_blocks")
+        dst_lists, dst_skips = split_lists(dst_blocks, "dst_blocks")
         if out is not None:
-            _check_pair_out(out, *src_lists, *dst_lists)
-        compiled = self._cache.get((len(src_lists), len(dst_lists))) or self._compile(len(src_lists), len(dst_lists))
-        first, last = (0, len(self.places)) if regions is _ALL else self._slice(regions)
+            check_pair_out(out, *src_lists, *dst_lists)
+        key: Any = (len(src_lists), len(dst_lists))
+        if sections is not None:
+            key = (*key, as_names(sections, "sections"))
         src_out, dst_out = out or (None, None)
-        result = compiled.program.run(
-            src_lists,
-            dst_lists,
-            src_skips,
-            dst_skips,
-            order == "merge" or _is_merge(order),
-            null_block,
-            first,
-            last,
-            src_out,
-            dst_out,
-        )
-        if len(result) == 2:
-            ids: tuple[NDArray[np.int32], NDArray[np.int32]] = result
-            return ids
-        if result[0] == _kernels.UNREAD:
+        merge, complete = order == "merge" or _is_merge(order), complete is not False and _is_true(complete)
+        compiled = self._cache.get(key) or self._compile_for(key, src_lists, dst_lists)
+        if compiled is None:
+            return _nothing(out)
+        for _ in range(2):
+            first, last = (0, len(compiled.jobs)) if regions is _ALL else self._slice(regions, sections)
+            result = compiled.program.run(
+                src_lists, dst_lists, src_skips, dst_skips, merge, null_block, wanted, complete, first, last,
+                src_out, dst_out,
+            )  # fmt: skip
+            if len(result) == 2:
+                ids: IdPair = result
+                return ids
+            if result[0] != _kernels.UNREAD:
+                break
             # Rare forms (ranges, other integer arrays) are converted once, then read like any other.
-            src_blocks = _readable(_used(self.src, src_blocks), "src_blocks")
-            dst_blocks = _readable(_used(self.dst, dst_blocks), "dst_blocks")
-            return self.desc_ids(src_blocks, dst_blocks, order=order, null_block=null_block, regions=regions, out=out)
-        raise self._word(Fault(*result), (src_lists, dst_lists), compiled.aligns, (first, last))
+            src_lists = read_used(src_lists, compiled.groups(0, first, last), "src_blocks")
+            dst_lists = read_used(dst_lists, compiled.groups(1, first, last), "dst_blocks")
+            key = (len(src_lists), len(dst_lists), *key[2:])  # an id's __index__ may have shortened the list of lists
+            compiled = self._cache.get(key) or self._compile(*key)
+        of = Refused((self.src, self.dst), self.origin, compiled, (first, last), (src_lists, dst_lists), wanted)
+        raise word(Fault(*result), of)
 
-    def _slice(self, regions: slice) -> tuple[int, int]:
+    def _slice(self, regions: slice, sections: Any) -> tuple[int, int]:
         if not isinstance(regions, slice):
             raise TypeError(f"regions must be a slice of the pair's regions, got {brief(regions)}")
-        first, last, step = regions.indices(len(self.places))
+        if sections is not None:
+            raise TypeError("regions and sections both choose; give one of them")
+        count = len(self.places)
+        first, last, step = regions.indices(count)
         if step != 1:
             raise ValueError(f"regions must be a slice of step 1, got step {step}")
+        if any(bound is not None and not -count <= bound <= count for bound in (regions.start, regions.stop)):
+            raise PeerMismatchError(
+                f"regions is {regions}, but the pair has {count} regions (they are not layers: sections= names those)"
+            )
         return first, max(first, last)
 
-    def _compile(self, num_src: int, num_dst: int) -> Compiled:
-        for what, given in (("src_blocks", num_src), ("dst_blocks", num_dst)):
+    def _compile_for(self, key: Any, src_lists: Any, dst_lists: Any) -> Compiled | None:
+        """Return the program for so many lists, or None where they do not fit its groups and dst wants nothing."""
+        for what, given in zip(("src_blocks", "dst_blocks"), key, strict=False):
             if given > MAX_LISTS:
                 raise BlockIdError(f"{what} has {given} lists; one list per KV cache group is expected")
-        made = pair_program(self.src, self.dst, self.places, num_src, num_dst)
-        return self._cache.setdefault((num_src, num_dst), made)
+        try:
+            made = self._compile(*key)
+        except BlockIdError:
+            for what, lists in (("src_blocks", src_lists), ("dst_blocks", dst_lists)):
+                readable_lists(lists, what)  # a flat list of ids is none of lists
+            if want_nothing(dst_lists):
+                return None
+            raise
+        if len(self._cache) >= _MOST_PROGRAMS:
+            self._cache.clear()
+        return self._cache.setdefault(key, made)
 
-    def _word(
-        self, fault: Fault, lists: tuple[Any, Any], aligns: list[tuple[int, ...]], span: tuple[int, int]
-    ) -> Exception:
-        if fault.code == _kernels.OUT_SIZE:
-            return ValueError(f"out holds {fault.group} and {fault.position} ids, the request has {fault.extra} pairs")
-        if fault.code == _kernels.MISFIT:
-            src_group, dst_group, src_sub, dst_sub = aligns[fault.group][:4]
-            sizes = f" (their block_tokens are as {src_sub} to {dst_sub})" if src_sub != dst_sub else ""
-            return BlockIdError(
-                f"source group {src_group} has {fault.position} blocks and destination group {dst_group} has "
-                f"{fault.extra}{sizes}: no number of tokens needs exactly so many on each side; Blocks(ids, skip=...) "
-                f"says where a list starts, Blocks.tail(ids, total) that it is the end"
-            )
-        where, ids = f"{_SIDES[fault.side]} group {fault.group}", list_at(lists[fault.side], fault.group)
-        if fault.code == _kernels.FAR:
-            return BlockIdError(f"{where}: skip {fault.position} is beyond any sequence that can be counted in 64 bits")
-        if fault.code == _kernels.OUT_OF_RANGE:
-            layout = self.dst if fault.side else self.src
-            regions = layout.regions
-            takers = [i for i in range(*span) if fault.group in (regions[i].groups or (fault.group,))]
-            least = min(takers, key=lambda i: regions[i].num_blocks)
-            name = self.origin[least][fault.side]
-            advice = "; are these the other side's ids, or logical ones for kernel_blocks() to expand?"
-            return out_of_range(where, ids, fault.position, str(name), regions[least].num_blocks, advice)
-        return word_reading(fault, where, ids)
+    def _compile(self, num_src: int, num_dst: int, sections: tuple[str, ...] | None = None) -> Compiled:
+        chosen = range(len(self.places)) if sections is None else self._of_sections(sections)
+        return pair_program((self.src, self.dst), self.places, self.origin, chosen, num_src, num_dst)
+
+    def _of_sections(self, wanted: tuple[str, ...]) -> list[int]:
+        """Return the numbers of the regions of these sections, which hold no others."""
+        known = set(self.sections)
+        for name in wanted:
+            if name not in known:
+                raise PeerMismatchError(f"there is no section {name!r} in this pair; its sections are {few(known)}")
+        chosen = []
+        for number, (_, region, names) in enumerate(self.origin):
+            others = [name for name in names if name not in wanted]
+            if names and not others:
+                chosen.append(number)
+            elif len(others) < len(names):
+                raise PeerMismatchError(
+                    f"region {region!r} moves sections {few(names)} as one run of bytes; {few(others)} must be "
+                    f"named as well, or none of them"
+                )
+        return chosen
 
     def uncovered(
         self,
-        src_blocks: Sequence[BlockIds | Blocks],
-        dst_blocks: Sequence[BlockIds | Blocks],
+        src_blocks: BlockTables,
+        dst_blocks: BlockTables,
         *,
         null_block: int | None = None,
+        tokens: int | None = None,
     ) -> NDArray[np.int32]:
         """Return the dst desc ids that the dst lists name and no src position of this pair fills: int32, region-major.
 
         A tail to zero, say; ``pair.dst.address(desc_id)`` tells where it is. Null entries of the dst lists are not
-        named; null entries of the src lists fill nothing. Plain lists stand at the sequence's start, whatever their
-        lengths. Raises as :meth:`desc_ids` does.
+        named; null entries of the src lists fill nothing; nor is named what begins at or behind `tokens`. Plain lists
+        stand at the sequence's start, whatever their lengths. Raises as :meth:`desc_ids` does.
 
         >>> from nixldesc import Blocks, Region
         >>> pair = DlistPair(Layout([Region("k", 0, 16, 64)]), Layout([Region("k", 0, 16, 64)]))
         >>> pair.uncovered([[10, 11]], [[40, 41, 42]]).tolist()
         [42]
         """
-        null_block = as_null(null_block)
-        src_given = [_as_blocks(item) for item in _used(self.src, group_lists(src_blocks, "src_blocks"))]
-        dst_given = [_as_blocks(item) for item in _used(self.dst, group_lists(dst_blocks, "dst_blocks"))]
-        _, filled = self.desc_ids(src_given, dst_given, order="given", null_block=null_block)
-        named = self.dst.desc_ids([_without(item, null_block) for item in dst_given])
+        src, dst = standing(src_blocks, "src_blocks"), standing(dst_blocks, "dst_blocks")
+        _, filled = self.desc_ids(src, dst, order="given", null_block=null_block, tokens=tokens)
+        # What dst names is what it would give itself.
+        places = tuple([place._replace(src=place.dst) for place in self.places])
+        itself = derived_pair(self.dst, self.dst, self.origin, places)
+        _, named = itself.desc_ids(dst, dst, order="given", null_block=null_block, tokens=tokens)
         return named[~np.isin(named, filled)]
 
     # ------------------------------------------------------------------------------------------- what ids stand for
@@ -299,20 +341,65 @@ def _of_each(items: Any, what: str, kind: type, regions: int) -> tuple[Any, ...]
     for i, item in enumerate(found):
         if not isinstance(item, kind):
             raise TypeError(f"{what}[{i}] must be a {kind.__name__}, got {brief(item)}")
-        if isinstance(item, Places) and not all(0 <= place.first < place.every < 2**31 for place in item[:2]):
-            raise PeerMismatchError(f"places[{i}]: expected 0 <= first < every on both sides, got {item}")
+        if isinstance(item, Places):
+            _prove_places(item, f"{what}[{i}]")
     if found and len(found) != regions:
         raise PeerMismatchError(f"{len(found)} entries in {what} for {regions} regions")
     return found
+
+
+def _prove_places(places: Places, what: str) -> None:
+    for place in (places.src, places.dst, places.deal):
+        if not (0 <= place.first < place.every < 2**31 and 0 < place.grain < 2**31):
+            raise PeerMismatchError(f"{what}: expected 0 <= first < every and grain > 0 on both sides, got {places}")
+    if not 0 <= places.unit_tokens < 2**31:
+        raise PeerMismatchError(f"{what}: expected unit_tokens of 0 or more, got {places}")
 
 
 def _names(region: Region) -> tuple[str, ...]:
     return tuple(section.name for section in region.sections) or (region.name,)
 
 
-def _place(layout: Layout, region: Region) -> Place:
+def _own_places(src: Layout, dst: Layout, src_region: Region, dst_region: Region) -> Places:
+    """Return where the lists of two regions stand that are paired as they are."""
+    src_tokens, dst_tokens = _sub_tokens(src_region), _sub_tokens(dst_region)
+    unit = src_tokens if src_tokens == dst_tokens else 0
+    deals = _deal(src, src_region), _deal(dst, dst_region)
+    if unit and deals[0] == deals[1]:
+        return Places(Place(), Place(), unit, deals[0])
+    return Places(_place(deals[0], src_region, unit), _place(deals[1], dst_region, unit), unit)
+
+
+def _sub_tokens(region: Region) -> int:
+    tokens = {section.block_tokens for section in region.sections}
+    return tokens.pop() // region.sub_blocks if len(tokens) == 1 else 0
+
+
+def _deal(layout: Layout, region: Region) -> Place:
+    """Return which tokens of the sequence a region's list holds; the grain is 1 for whole blocks of no known tokens."""
     sharded = region.sub_blocks > 1 or any(section.cp and section.block_tokens for section in region.sections)
-    return Place(layout.cp_rank, layout.cp_size) if sharded else Place()
+    if not sharded or layout.cp_size == 1:
+        return Place()
+    tokens = _sub_tokens(region) * region.sub_blocks
+    if not tokens and layout.cp_tokens:
+        raise PeerMismatchError(
+            f"region {region.name!r}: the layout deals {layout.cp_tokens} tokens at a time, but nothing says how many "
+            f"tokens the region's blocks hold; plan() pairs what has sections, places= says it for all else"
+        )
+    return Place(layout.cp_rank, layout.cp_size, layout.cp_tokens or tokens or 1)
+
+
+def _place(deal: Place, region: Region, unit: int) -> Place:
+    if deal.every == 1:
+        return deal
+    if not unit:
+        return deal._replace(grain=region.sub_blocks)
+    if deal.grain % unit:
+        raise PeerMismatchError(
+            f"region {region.name!r}: its tokens are dealt {deal.grain} at a time, its blocks of {unit} are not cut "
+            f"to that; plan() cuts them"
+        )
+    return deal._replace(grain=deal.grain // unit)
 
 
 def derived_pair(src: Layout, dst: Layout, origin: Sequence[Origin], places: tuple[Places, ...]) -> DlistPair:
@@ -333,47 +420,17 @@ def _is_merge(order: Any) -> bool:
     raise ValueError(f"order must be 'merge' or 'given', got {brief(order)}")
 
 
-def _split(blocks: Any, what: str) -> tuple[Any, tuple[int, ...] | None]:
-    """Return plain lists and, where any entry is Blocks, how many entries of each are not given (-1: plain)."""
-    if type(blocks) is not list and type(blocks) is not tuple:
-        if isinstance(blocks, Blocks):
-            raise TypeError(f"{what} must be a list with one entry per group, got a single Blocks: write [Blocks(...)]")
-        blocks = list(group_lists(blocks, what))
-    for item in blocks:
-        if type(item) is Blocks:
-            blocks = tuple(blocks)  # both lists below are of one moment, whatever another thread does to the caller's
-            lists = [item.ids if type(item) is Blocks else item for item in blocks]
-            return lists, tuple(item.skip if type(item) is Blocks else -1 for item in blocks)
-    return blocks, None
+def _is_true(complete: Any) -> bool:
+    if complete is True:
+        return True
+    raise TypeError(f"complete must be True or False, got {brief(complete)}")
 
 
-def _readable(blocks: Any, what: str) -> list[Any]:
-    lists, skips = _split(blocks, what)
-    taken = readable_lists(lists, what)
-    if skips is None:
-        return list(taken)
-    return [ids if skip < 0 else Blocks(ids, skip) for ids, skip in zip(taken, skips, strict=True)]
-
-
-def _used(layout: Layout, lists: Any) -> list[Any]:
-    """Return the lists with those left empty whose group no region of `layout` takes: they are not looked at."""
-    lists = list(lists)
-    used: set[int] = set()
-    for region in layout.regions:
-        used.update(range(len(lists)) if region.groups is None else region.groups)
-    return [item if group in used else () for group, item in enumerate(lists)]
-
-
-def _as_blocks(item: Any) -> Blocks:
-    return item if isinstance(item, Blocks) else Blocks(item)
-
-
-def _without(item: Blocks, null_block: int | None) -> Any:
-    return item.ids if null_block is None else [block for block in item.ids if block != null_block]
-
-
-def _check_pair_out(out: Any, *lists: Any) -> None:
-    if not isinstance(out, tuple) or len(out) != 2:
-        raise TypeError(f"out must be a tuple of two int32 arrays (source, destination), got {brief(out)}")
-    check_ids_out(out[0], out[1], *lists)
-    check_ids_out(out[1], *lists)
+def _nothing(out: Any) -> IdPair:
+    """Return the ids of a request that wants nothing."""
+    if out is None:
+        return np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32)
+    if len(out[0]) or len(out[1]):
+        raise ValueError(f"out holds {len(out[0])} and {len(out[1])} ids, the request has 0 pairs")
+    ids: IdPair = out
+    return ids

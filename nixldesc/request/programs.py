@@ -2,95 +2,152 @@
 
 ::
 
-    jobs     one per region (and group), in the order of the result: which flat, and the region's first desc id
+    jobs     one per region, in the order of the result: which flat, and the region's first desc id on each side
     flats    one per distinct way in which blocks become ids relative to a region's start; layers of one kind share it
-    aligns   (of a pair) one per way in which a source and a destination list meet
+    aligns   one per way in which a source and a destination list meet
 
 A model of 64 equal layers is 64 jobs, one flat and one align: its lists are read, met and sorted once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nixldesc.errors import BlockIdError
 from nixldesc.kernels import _kernels
-from nixldesc.memory.columns import id_form
+from nixldesc.memory.columns import IdForm, id_form
 from nixldesc.memory.layout import Layout
-from nixldesc.request.blocks import Places
+from nixldesc.request.blocks import Place, Places
 
-__all__ = ["Compiled", "pair_program"]
+__all__ = ["Align", "Compiled", "Origin", "pair_program"]
+
+#: Where a region of a pair comes from: (src region, dst region, section names).
+Origin = tuple[str, str, tuple[str, ...]]
+
+#: A grain that holds any sequence: with one rank there is nothing to deal.
+_ONE_GRAIN = 2**62
+
+
+class Align(NamedTuple):
+    """How two lists meet; the kernels' ``Align``."""
+
+    src_group: int
+    dst_group: int
+    src_sub: int
+    dst_sub: int
+    src_first: int
+    src_every: int
+    src_grain: int
+    dst_first: int
+    dst_every: int
+    dst_grain: int
+    deal_first: int
+    deal_every: int
+    deal_grain: int
+    unit_tokens: int
+
+    @property
+    def dealt(self) -> bool:
+        """Whether a list holds only some of the sequence's tokens, by context parallelism."""
+        return max(self.src_every, self.dst_every, self.deal_every) > 1
+
+
+class _Side(NamedTuple):
+    """A region's side of a pair."""
+
+    groups: tuple[int, ...] | None
+    num_blocks: int
+    sub_blocks: int
+    form: IdForm
+    start: int
 
 
 class Compiled(NamedTuple):
-    """A pair's program, and its aligns for the words of an error."""
+    """A pair's program; for the words of an error also its aligns, and which flat and region each job is."""
 
     program: _kernels.PairProgram
-    aligns: list[tuple[int, ...]]
+    aligns: list[Align]
+    flats: list[tuple[int, ...]]
+    jobs: list[tuple[int, int]]
+
+    def groups(self, side: int, first: int, last: int) -> set[int]:
+        """Return the groups whose lists jobs `first` to `last` read on a side."""
+        flats = {self.flats[flat][:2] for flat, _ in self.jobs[first:last]}
+        return {align[side] for start, count in flats for align in self.aligns[start : start + count]}
 
 
-def pair_program(src: Layout, dst: Layout, places: Sequence[Places], num_src: int, num_dst: int) -> Compiled:
-    """Lay out ``DlistPair.desc_ids`` for so many lists."""
-    aligns: list[tuple[int, ...]] = []
+def pair_program(
+    sides: tuple[Layout, Layout],
+    places: Sequence[Places],
+    origin: Sequence[Origin],
+    chosen: Sequence[int],
+    num_src: int,
+    num_dst: int,
+) -> Compiled:
+    """Lay out ``DlistPair.desc_ids`` for so many lists and the regions `chosen`, by number."""
+    aligns: list[Align] = []
     flats: dict[tuple[Any, ...], int] = {}
     rows: list[tuple[int, ...]] = []
     jobs: list[tuple[int, int, int, int, int]] = []
-    sides = [
-        zip(
-            layout.columns.groups,
-            layout.columns.num_blocks.tolist(),
-            layout.columns.sub_blocks.tolist(),
-            layout.columns.runs.tolist(),
-            layout.forms.tolist(),
-            layout.starts.tolist(),
-            strict=False,
-        )
-        for layout in (src, dst)
-    ]
+    numbers: list[tuple[int, int]] = []
     met_groups: dict[Any, list[tuple[int, int]]] = {}
-    for number, (place, mine, theirs) in enumerate(zip(places, *sides, strict=True)):
-        src_groups, src_blocks, src_sub, runs, src_form, src_start = mine
-        dst_groups, dst_blocks, dst_sub, _, dst_form, dst_start = theirs
-        groups = (src_groups, dst_groups)
+    parts = list(zip(places, *map(_sides_of, sides), strict=True))
+    for number in chosen:
+        place, src, dst = parts[number]
+        groups = (src.groups, dst.groups)
         if groups not in met_groups:
-            met_groups[groups] = _met_groups(src, dst, number, num_src, num_dst)
-        there, here = id_form(src_form, src_blocks, src_sub, runs), id_form(dst_form, dst_blocks, dst_sub, runs)
-        key = (groups, src_sub, dst_sub, place, there, here)
-        flat = flats.setdefault(key, len(flats))
+            met_groups[groups] = _met_groups(*groups, origin[number], num_src, num_dst)
+        flat = flats.setdefault((groups, src[2:4], dst[2:4], place), len(flats))
         if flat == len(rows):
-            met = [(*pair, src_sub, dst_sub, *place.src[:2], *place.dst[:2]) for pair in met_groups[groups]]
-            rows.append((len(aligns), len(met), there.uneven, here.uneven, runs, *there[2:], *here[2:]))
+            meeting = *_dealt(place.src), *_dealt(place.dst), *_dealt(place.deal), place.unit_tokens
+            met = [Align(*pair, src.sub_blocks, dst.sub_blocks, *meeting) for pair in met_groups[groups]]
+            forms = [(form.uneven, form.outer_step, form.run_step) for form in (src.form, dst.form)]
+            rows.append((len(aligns), len(met), dst.form.runs, *forms[0], *forms[1]))
             aligns += met
-        jobs.append((flat, src_start, dst_start, src_blocks, dst_blocks))
+        jobs.append((flat, src.start, dst.start, src.num_blocks, dst.num_blocks))
+        numbers.append((flat, number))
     program = _kernels.PairProgram(
-        np.array(aligns, dtype=np.int64).reshape(-1, 8),
+        np.array(aligns, dtype=np.int64).reshape(-1, 14),
         np.array(rows, dtype=np.int64).reshape(-1, 9),
         np.array(jobs, dtype=np.int32).reshape(-1, 5),
         num_src,
         num_dst,
     )
-    return Compiled(program, aligns)
+    return Compiled(program, aligns, rows, numbers)
 
 
-def _met_groups(src: Layout, dst: Layout, number: int, num_src: int, num_dst: int) -> list[tuple[int, int]]:
+def _sides_of(layout: Layout) -> Iterator[_Side]:
+    columns = layout.columns
+    numbers = (columns.num_blocks, columns.sub_blocks, columns.runs, layout.forms, layout.starts)
+    rows = zip(columns.groups, *(column.tolist() for column in numbers), strict=False)
+    for groups, blocks, subs, runs, form, start in rows:
+        yield _Side(groups, blocks, subs, id_form(form, blocks, subs, runs), start)
+
+
+def _dealt(place: Place) -> tuple[int, int, int]:
+    return (place.first, place.every, place.grain) if place.every > 1 else (0, 1, _ONE_GRAIN)
+
+
+def _met_groups(
+    src: tuple[int, ...] | None, dst: tuple[int, ...] | None, origin: Origin, num_src: int, num_dst: int
+) -> list[tuple[int, int]]:
     """Return which lists of the two sides meet in a pair of regions: the i-th with the i-th."""
-    sides = (("src_blocks", src, num_src), ("dst_blocks", dst, num_dst))
+    src_name, dst_name, _ = origin
     taken = []
-    for what, layout, given in sides:
-        region = layout.columns.groups[number]
-        groups = list(range(given)) if region is None else list(region)
-        if max(groups, default=-1) >= given:
+    for what, groups, name, given in (("src_blocks", src, src_name, num_src), ("dst_blocks", dst, dst_name, num_dst)):
+        numbers = range(given) if groups is None else groups
+        if max(numbers, default=-1) >= given:
             raise BlockIdError(
-                f"{what} has {given} lists, but region {layout.names[number]!r} takes group {max(groups)}; give one "
-                f"list per group, an empty one where there is nothing"
+                f"{what} has {given} lists, but region {name!r} takes group {max(numbers)}; give one list per group, "
+                f"an empty one where there is nothing"
             )
-        taken.append(groups)
+        taken.append(numbers)
     if len(taken[0]) != len(taken[1]):
         raise BlockIdError(
-            f"source region {src.names[number]!r} takes {len(taken[0])} groups and destination region "
-            f"{dst.names[number]!r} {len(taken[1])}: they meet one to one"
+            f"source region {src_name!r} takes {len(taken[0])} groups and destination region {dst_name!r} "
+            f"{len(taken[1])}: they meet one to one"
         )
     return list(zip(*taken, strict=True))

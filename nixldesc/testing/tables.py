@@ -201,6 +201,7 @@ def _draw(
     trimmed = trimmed and rnd.random() < 0.5
     nulls = null_block is not None and rnd.random() < 0.5
     plain_side = rnd.choice(sides).name
+    alike = len(set(spans.values())) == 1  # plain lists of unequal blocks on both sides would be a guess
     for (name, group), span in spans.items():
         side = by_name[name]
         sharded = _sharded(side, group)
@@ -212,7 +213,7 @@ def _draw(
             # Replicas must agree, so that any of them may be the source.
             who = rank if name == "dst" else layout.cp_rank if sharded else 0
             if who not in known:
-                plain = (name == plain_side or not trimmed) and detail.random() < 0.6
+                plain = (name == plain_side or (alike and not trimmed)) and detail.random() < 0.6
                 known[who] = _window(detail, mine, trimmed, nulls, plain)
             lists[name, group, rank] = known[who]
 

@@ -145,6 +145,7 @@ VALUES: dict[str, Hashable] = {
     "Blocks of a tuple": Blocks((3, 1)),
     "Blocks of nothing": Blocks([]),
     "Blocks of a range": Blocks(range(3, 9, 2), skip=1),
+    "Blocks here and there": Blocks([3, 1, 2], at=[0, 4, 2**40]),
 }
 
 
@@ -185,7 +186,7 @@ def test_a_layout_works_as_before(way: Callable[[Any], Any]) -> None:
 @pytest.mark.parametrize("name", pairs())
 def test_a_pair_works_as_before(name: str, way: Callable[[Any], Any]) -> None:
     pair = pairs()[name]
-    blocks = [Blocks([4, 2, 6, 1], skip=1), Blocks([0, 1])], [Blocks([3, 5, 7, 1, 2], skip=1), Blocks([1, 0])]
+    blocks = [Blocks([4, 2, 6, 1], skip=1), Blocks([0, 1])], [Blocks([3, 5, 7, 1, 2], skip=1), Blocks([6, 0])]
     ids = pair.desc_ids(*blocks)
     again = way(pair)
     assert again.origin == pair.origin

@@ -301,4 +301,5 @@ def test_no_lists(lists: Any) -> None:
 def test_rows_of_an_array_are_lists() -> None:
     tables = np.array([GOOD, GOOD[::-1]])
     assert LAYOUT.desc_ids(tables).tolist() == [5, 0, 63, 63, 0, 5]
-    assert [ids.tolist() for ids in PAIR.desc_ids(tables, tables)] == [[0, 0, 5, 5, 63, 63]] * 2
+    apart = np.array([GOOD, [7, 8, 9]])  # one region takes both lists, and no block of it twice
+    assert [ids.tolist() for ids in PAIR.desc_ids(apart, apart)] == [[0, 5, 7, 8, 9, 63]] * 2

@@ -100,6 +100,7 @@ def request(seed: int, long: bool) -> list[Work]:
     src, dst = tables(seed, long)
     arrays = [np.array(ids, np.int32) for ids in dst]
     raw = np.arange(seed, seed + 500), np.arange(500)[::-1]
+    spare = next(block for block in range(BLOCKS) if block not in dst[0])
     return [
         lambda layout, made, pair: layout.desc_ids(dst),
         lambda layout, made, pair: layout.desc_ids(arrays, order="group"),
@@ -111,7 +112,7 @@ def request(seed: int, long: bool) -> list[Work]:
         lambda layout, made, pair: pair.desc_ids(src, dst, null_block=int(src[0][0])),
         lambda layout, made, pair: pair.merged_ops(*raw),
         lambda layout, made, pair: pair.moves(*raw, merge=True),
-        lambda layout, made, pair: pair.uncovered(src, [Blocks([*dst[0], 1]), dst[1], dst[2]]),
+        lambda layout, made, pair: pair.uncovered(src, [Blocks([*dst[0], spare]), dst[1], dst[2]]),
         lambda layout, made, pair: made.undelivered({0: src}, dst) if not long else None,
         lambda layout, made, pair: layout.table(),
         lambda layout, made, pair: expand_table(pair.src.select([pair.src.regions[0].name]).table()),
@@ -196,7 +197,7 @@ def test_a_list_that_another_thread_resizes() -> None:
 
     calls: list[Callable[[], Any]] = [
         lambda: layout.desc_ids([ids]),
-        lambda: pair.desc_ids([Blocks(ids)], [[7] * 50])[0],
+        lambda: pair.desc_ids([Blocks(ids)], [range(50)])[0],
         lambda: kernel_blocks(ids, 1),
     ]
     thread = until(stop, resize)
@@ -213,16 +214,16 @@ def test_a_list_that_another_thread_resizes() -> None:
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint16])
 def test_an_array_that_another_thread_writes_to(dtype: Any) -> None:
     """No id out of range ever passes, whatever is written when."""
-    layout = Layout([Region("k", 0, 16, 100)])
+    layout = Layout([Region("k", 0, 16, 20_000)])
     pair = DlistPair(layout, layout)
     ids, stop = np.zeros(20_000, dtype), threading.Event()
-    good = np.arange(20_000, dtype=np.int32) % 100
+    good = np.arange(20_000, dtype=np.int32)
+    ids[:] = good
 
     def write() -> None:
-        ids.fill(99)
-        ids[::7] = 100
+        ids[::7] = 20_000
         ids[5::1000] = 30_000
-        ids.fill(0)
+        ids[:] = good
         stop.wait(0.0005)
 
     calls: list[Callable[[], Any]] = [
@@ -238,7 +239,7 @@ def test_an_array_that_another_thread_writes_to(dtype: Any) -> None:
         thread.join()
     read = [ids for ids in results if ids is not None]
     assert read
-    assert all(0 <= ids.min() <= ids.max() < 100 for ids in read)
+    assert all(0 <= ids.min() <= ids.max() < 20_000 for ids in read)
 
 
 def test_a_table_that_another_thread_writes_to() -> None:
