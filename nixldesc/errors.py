@@ -60,8 +60,13 @@ class PeerMismatchError(NixldescError, ValueError):
 class TransferError(NixldescError, RuntimeError):
     """A transfer that NIXL refused or that failed under way; names the peer, the memory types and NIXL's status.
 
+    `in_doubt` is empty, or the ``(addr, len, device_id, mem_type)`` ranges of this agent's memory that NIXL may still
+    use, because it has not confirmed the transfer's end (see :mod:`nixldesc.adapter`).
+
     >>> raise TransferError("peer 'prefill-0', DRAM to VRAM: post failed with NIXL_ERR_BACKEND")
     Traceback (most recent call last):
         ...
     nixldesc.errors.TransferError: peer 'prefill-0', DRAM to VRAM: post failed with NIXL_ERR_BACKEND
     """
+
+    in_doubt: tuple[tuple[int, int, int, str], ...] = ()

@@ -39,8 +39,21 @@ the one before it is not done.
 
 from __future__ import annotations
 
-from nixldesc.adapter.peer import PreparedPeer, prepare
+from nixldesc.adapter.agent import Agent, Status
+from nixldesc.adapter.peer import PreparedPeer
+from nixldesc.adapter.preparing import prepare
 from nixldesc.adapter.registration import Registration, register
-from nixldesc.adapter.transfer import Transfer
+from nixldesc.adapter.sources import PreparedSources
+from nixldesc.adapter.transfer import Transfer, settled
 
-__all__ = ["PreparedPeer", "Registration", "Transfer", "prepare", "register"]
+__all__ = [
+    "Agent",
+    "PreparedPeer",
+    "PreparedSources",
+    "Registration",
+    "Status",
+    "Transfer",
+    "prepare",
+    "register",
+    "settled",
+]

@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from threading import Lock
-from typing import Any, NamedTuple, TypeAlias
+from threading import RLock
+from typing import Any, NamedTuple
 
 from nixldesc import Layout, TransferError
-from nixldesc.adapter.transfer import Agent, failure
+from nixldesc.adapter.agent import Agent, failure, refused
+from nixldesc.adapter.ranges import Range, Spans
 
-__all__ = ["PeerLists", "Range", "drop", "unless_named"]
-
-#: ``(addr, len, device_id, mem_type)``, as ``Layout.memory_ranges`` gives them.
-Range: TypeAlias = tuple[int, int, int, str]
+__all__ = ["PeerLists", "drop", "unless_named"]
 
 # NIXL says no more than NIXL_ERR_NOT_FOUND for each of these (1.5.1).
 _ADVICE = {
@@ -27,17 +25,48 @@ _ADVICE = {
     True: "; had the peer registered that memory before its metadata came here (add_remote_agent)?",
 }
 
-_lock = Lock()
+_lock = RLock()
+_at_work = False  # somebody holds the lock: this thread too, where a finaliser or a signal handler came in between
 _dropped: deque[Callable[[], bool]] = deque()
 
 
 @contextmanager
 def _exclusive() -> Iterator[None]:
+    global _at_work
     try:
         with _lock:
-            yield
+            if _at_work:
+                raise refused(TransferError(
+                    "prepared lists are busy: this came in the middle of another prepare or release of this thread "
+                    "(from a signal handler?), which must end first"
+                ))  # fmt: skip
+            _at_work = True
+            try:
+                yield
+            finally:
+                _at_work = False
     finally:
         _retry_dropped()
+
+
+@contextmanager
+def _if_free() -> Iterator[bool]:
+    """Whether nobody is at work here, in any thread; nobody is, then, until the end of the block."""
+    global _at_work
+    if not _lock.acquire(blocking=False):
+        yield False
+        return
+    try:
+        if _at_work:
+            yield False
+            return
+        _at_work = True
+        try:
+            yield True
+        finally:
+            _at_work = False
+    finally:
+        _lock.release()
 
 
 def drop(try_release: Callable[[], bool]) -> None:
@@ -89,7 +118,7 @@ class _Held(NamedTuple):
 
 
 class PeerLists:
-    """The prepared lists of one peer, in the order of their preparation."""
+    """The prepared lists of one peer, in the order of their preparation; `open` until all are released."""
 
     def __init__(self, agent: Agent, peer_name: str, dense_limit: int) -> None:
         self._peer_name = peer_name
@@ -99,7 +128,7 @@ class PeerLists:
         with _exclusive():
             self._book = _books.setdefault(id(agent), _Book(agent))
             self._book.peers += 1
-        self._open = True
+        self.open = True
 
     def local(self, layout: Layout) -> Any:
         """Return the handle of the agent's own list, preparing it for its first user."""
@@ -138,16 +167,18 @@ class PeerLists:
             raise e from unknown
         except Exception as e:
             advice = _ADVICE[owner == self._peer_name] if str(e).startswith("NIXL_ERR_NOT_FOUND") else ""
-            raise failure(self._peer_name, what, "prepare", e, advice) from e
+            raise refused(failure(self._peer_name, what, "prepare", e, advice)) from e
         self._book.dense = True
         return handle
 
     def _check_dense_limit(self, what: str, layout: Layout) -> None:
         size = layout.num_descs * 24
         if size > self._dense_limit:
-            raise TransferError(
-                f"peer {self._peer_name!r}, {what}: this NIXL takes no N x 5 lists (nixl >= 1.5 does), and the N x 3 "
-                f"list would take {size:,} bytes, more than dense_limit = {self._dense_limit:,}"
+            raise refused(
+                TransferError(
+                    f"peer {self._peer_name!r}, {what}: this NIXL takes no N x 5 lists (nixl >= 1.5 does), and the N x "
+                    f"3 list would take {size:,} bytes, more than dense_limit = {self._dense_limit:,}"
+                )
             )
 
     def release(self) -> TransferError | None:
@@ -157,12 +188,8 @@ class PeerLists:
 
     def try_release(self) -> bool:
         """Release unless somebody is at work here; say whether nothing is left."""
-        if not _lock.acquire(blocking=False):
-            return False
-        try:
-            return self._release() is None
-        finally:
-            _lock.release()
+        with _if_free() as free:
+            return free and self._release() is None
 
     def _release(self) -> TransferError | None:
         refused: TransferError | None = None
@@ -177,8 +204,8 @@ class PeerLists:
                 refused = refused or failure(self._peer_name, what, "release", e)
             self._held.pop()
         self._held = kept[::-1]
-        if self._open and not kept:
-            self._open = False
+        if self.open and not kept:
+            self.open = False
             self._book.peers -= 1
             if not self._book.peers:
                 del _books[id(self._book.agent)]
@@ -205,21 +232,18 @@ def unless_named(agent: Agent, ranges: Iterable[Range], act: Callable[[], object
 
     No list can be prepared meanwhile. ``wait=False`` (a finaliser) gives up with -1 when somebody is at work here.
     """
-    if not _lock.acquire(blocking=wait):
-        return -1
-    try:
-        book = _books.get(id(agent))
-        mine = tuple(ranges)
-        named = tuple(book.named) if book is not None else ()
-        count = sum(any(_meet(a, b) for a in layout.memory_ranges() for b in mine) for layout in named)
-        if not count:
-            act()
-        return count
-    finally:
-        _lock.release()
-        if wait:
-            _retry_dropped()
+    if wait:
+        with _exclusive():
+            return _unless_named(agent, ranges, act)
+    with _if_free() as free:
+        return _unless_named(agent, ranges, act) if free else -1
 
 
-def _meet(a: Range, b: Range) -> bool:
-    return a[2:] == b[2:] and a[0] < b[0] + b[1] and b[0] < a[0] + a[1]
+def _unless_named(agent: Agent, ranges: Iterable[Range], act: Callable[[], object]) -> int:
+    book = _books.get(id(agent))
+    named = tuple(book.named) if book is not None else ()
+    mine = Spans(ranges)
+    count = sum(mine.meet(Spans(layout.memory_ranges())) for layout in named)
+    if not count:
+        act()
+    return count

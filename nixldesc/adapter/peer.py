@@ -4,48 +4,38 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections import deque
-from collections.abc import Mapping, Sequence
-from threading import Lock
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
-from nixldesc import BlockIdError, Blocks, DlistPair, Layout, PeerMismatchError, Plan, TransferError
-from nixldesc._check import as_int, as_name
+from nixldesc import BlockIdError, Blocks, Layout, NixldescError, PeerMismatchError, TransferError
+from nixldesc._check import as_int
+from nixldesc.adapter.agent import Agent, log, refused, silent_backends
+from nixldesc.adapter.flight import Flight, Leg, Ready, Share, Traffic
 from nixldesc.adapter.lists import PeerLists, drop
-from nixldesc.adapter.transfer import EXIT_SECONDS, Agent, Flight, Leg, Route, Transfer, wait_until
+from nixldesc.adapter.ranges import Range, joined
+from nixldesc.adapter.transfer import Transfer
+from nixldesc.adapter.waiting import EXIT_SECONDS, wait_while
 from nixldesc.memory.ids import BlockIds
 from nixldesc.request.moves import id_ops, pair_ids
 
-__all__ = ["PreparedPeer", "prepare"]
+__all__ = ["BlockTables", "LayoutPair", "PreparedPeer", "launched", "release_peers"]
 
 BlockTables: TypeAlias = Sequence[BlockIds | Blocks]
 LayoutPair: TypeAlias = tuple[Layout, Layout]
-Pairs: TypeAlias = Plan | DlistPair | LayoutPair | Sequence[DlistPair | LayoutPair]
-
-
-class _Ready(NamedTuple):
-    """One pair of layouts with both lists prepared; `pair` is None where the two are of unlike structure."""
-
-    pair: DlistPair | None
-    src: Layout
-    dst: Layout
-    route: Route
-    local_list: Any
-    remote_list: Any
 
 
 class PreparedPeer:
     """All prepared lists of one peer, made by ``prepare``; a context manager, at whose end they are released.
 
-    `name` is the peer's agent name, `operation` "READ" or "WRITE". Dropped unreleased it costs a ResourceWarning; its
-    lists go when nothing of it is in flight.
+    `name` is the peer's agent name, `operation` "READ" or "WRITE". A ``with`` block that ends well waits up to 30
+    seconds for transfers in flight, then raises TransferError; with an exception on its way nothing waits, and the
+    lists go when nothing of the peer is in flight any more, by whoever prepares or releases next. Dropped unreleased
+    it goes the same way and costs a ResourceWarning.
 
-    >>> from nixldesc import Region
-    >>> from nixldesc.adapter import register
+    >>> import numpy as np
+    >>> from nixldesc import DlistPair, Region
+    >>> from nixldesc.adapter import prepare, register
     >>> from nixldesc.testing import LoopbackAgent
     >>> memory, agent = np.arange(64, dtype=np.uint8), LoopbackAgent("a")
     >>> here = Layout([Region("here", memory.ctypes.data, 8, 4, mem_type="DRAM")])
@@ -61,24 +51,20 @@ class PreparedPeer:
     >>> registration.release()
     """
 
-    __slots__ = ("__weakref__", "_abandoned", "_agent", "_closed", "_finalizer", "_flights", "_lists", "_local_is_dst",
-                 "_lock", "_ready", "name", "operation")  # fmt: skip
+    __slots__ = ("__weakref__", "_agent", "_finalizer", "_lists", "_ready", "_traffic", "name", "operation")
 
-    def __init__(self, agent: Agent, name: str, local: str, lists: PeerLists, ready: Sequence[_Ready]) -> None:
+    def __init__(self, agent: Agent, name: str, local: str, lists: PeerLists, ready: Sequence[Ready]) -> None:
         self.name = name
         self.operation = "READ" if local == "dst" else "WRITE"
         self._agent = agent
-        self._local_is_dst = local == "dst"
         self._lists = lists
         self._ready = tuple(ready)
-        self._lock = Lock()
-        self._closed = False
-        self._flights: dict[Flight, None] = {}
-        self._abandoned: deque[Flight] = deque()
-        self._finalizer = weakref.finalize(self, _drop_peer, name, lists, self._flights)
+        self._traffic = Traffic(name)
+        self._finalizer = weakref.finalize(self, _drop_peer, self._traffic, lists)
+        self._finalizer.atexit = False
 
     def __repr__(self) -> str:
-        state = f"{len(self._flights)} transfers" if self._finalizer.alive else "released"
+        state = f"{len(self._traffic.flights)} transfers" if self._lists.open else self._traffic.closed or "released"
         return f"<PreparedPeer {self.name!r}, {self.operation}, {len(self._ready)} list pairs, {state}>"
 
     @property
@@ -86,37 +72,59 @@ class PreparedPeer:
         """The ``(src, dst)`` layouts whose lists are prepared, in the order that ``start_ids`` counts them."""
         return tuple((ready.src, ready.dst) for ready in self._ready)
 
+    @property
+    def in_doubt(self) -> tuple[Range, ...]:
+        """Ranges of this agent's memory that transfers with this peer may still use: NIXL has not confirmed their end.
+
+        ``(addr, len, device_id, mem_type)``; empty as long as no transfer's ``error.in_doubt`` says otherwise, and
+        never shorter again.
+        """
+        return tuple(joined(self._traffic.in_doubt))
+
+    # ------------------------------------------------------------------------------------------------------- requests
+
     def start(
-        self,
-        src_blocks: BlockTables,
-        dst_blocks: BlockTables,
-        *,
-        notify: bytes = b"",
-        order: Literal["merge", "given"] = "merge",
-        null_block: int | None = None,
-        regions: slice = slice(None),
+        self, src_blocks: BlockTables, dst_blocks: BlockTables, *, notify: bytes = b"", **options: Any
     ) -> Transfer:
-        """Start moving one request's blocks; the tables and options are those of ``DlistPair.desc_ids``.
+        """Start moving one request's blocks; the tables and `options` are those of ``DlistPair.desc_ids``.
 
         Every handle is made before the first is posted. The peer gets `notify` once, when all bytes are there, and
-        never after a failure; a request with nothing to move needs no handle and notifies at once.
+        never after a failure; a request with nothing to move needs no handle and notifies at once. Transfers know
+        nothing of one another: where one request is several of them (a layer at a time, say), notify with the last
+        one only when the others are "DONE".
 
-        BlockIdError: the tables do not fit. TransferError: a handle could not be made (nothing has moved), or the peer
-        is released. What fails later is for the Transfer to tell, which never raises for it: ``poll()`` is "ERR".
+        BlockIdError: the tables do not fit. PeerMismatchError: ``regions=`` for a peer of several list pairs, which
+        count their regions apart. TransferError: a handle could not be made (nothing has moved), the peer is released,
+        or the agent has backends for storage alone, which cannot notify. What fails later is for the Transfer to tell,
+        which never raises for it: ``poll()`` is "ERR".
         """
-        legs = []
-        for ready in self._ready:
-            if ready.pair is None:
-                raise TransferError(
-                    f"peer {self.name!r} was prepared from layouts of unlike structure, which block tables cannot "
-                    "address; use start_ids"
+        share = Share(self._traffic, self._legs(src_blocks, dst_blocks, options))
+        return launched(self._agent, self.operation, [share], notify, self)
+
+    def _legs(self, src_blocks: BlockTables, dst_blocks: BlockTables, options: dict[str, Any]) -> list[Leg]:
+        """Return what a request takes of each pair of lists, without the empty ones."""
+        if len(self._ready) > 1 and options.get("regions", _ALL) != _ALL:
+            raise refused(
+                PeerMismatchError(
+                    f"peer {self.name!r} has {len(self._ready)} list pairs, which count their regions apart: a slice "
+                    "would mean another thing in each; sections=[names] means the same"
                 )
-            src_ids, dst_ids = ready.pair.desc_ids(
-                src_blocks, dst_blocks, order=order, null_block=null_block, regions=regions
             )
-            if len(src_ids):
-                legs.append(self._leg(ready, src_ids, dst_ids))
-        return self._launch(legs, notify)
+        legs = []
+        try:
+            for ready in self._ready:
+                if ready.pair is None:
+                    raise TransferError(
+                        f"peer {self.name!r} was prepared from layouts of unlike structure, which block tables cannot "
+                        "address; use start_ids"
+                    )
+                src_ids, dst_ids = ready.pair.desc_ids(src_blocks, dst_blocks, **options)
+                if len(src_ids):
+                    legs.append(Leg(ready, src_ids, dst_ids))
+        except NixldescError as e:
+            log.warning("peer %r, %s: %s", self.name, self.operation, str(e))
+            raise
+        return legs
 
     def start_ids(self, pair_index: int, src_ids: BlockIds, dst_ids: BlockIds, *, notify: bytes = b"") -> Transfer:
         """Start moving descriptors by their ids in ``pairs[pair_index]``, in the order given.
@@ -125,86 +133,91 @@ class PreparedPeer:
         range, equal lengths at each position (BlockIdError).
         """
         pair_index = as_int(pair_index, "pair_index", TypeError)
-        if not 0 <= pair_index < len(self._ready):
-            raise BlockIdError(f"pair_index is {pair_index}, peer {self.name!r} has {len(self._ready)} list pairs")
-        ready = self._ready[pair_index]
-        # Copies, so that what is checked is what NIXL gets, whatever another thread does to the caller's arrays.
-        src, dst = (ids.copy() for ids in pair_ids(src_ids, dst_ids))
-        id_ops(ready.src, ready.dst, (src, dst))
-        return self._launch([self._leg(ready, src, dst)] if len(src) else [], notify)
-
-    def _leg(self, ready: _Ready, src_ids: NDArray[np.int32], dst_ids: NDArray[np.int32]) -> Leg:
-        mine, theirs = (dst_ids, src_ids) if self._local_is_dst else (src_ids, dst_ids)
-        return Leg(ready.route, ready.local_list, mine, ready.remote_list, theirs)
-
-    def _launch(self, legs: Sequence[Leg], notify: bytes) -> Transfer:
-        if not isinstance(notify, bytes):
-            raise TypeError(f"notify must be bytes, got {notify!r:.80} ({type(notify).__name__})")
-        if self._abandoned:
-            self._reap()
-        flight = Flight(self._agent, self.name, self.operation)
         try:
-            flight.launch(legs, notify, self._admit)
-        except BaseException:
-            self._retire(flight, flight.try_release())
+            if not 0 <= pair_index < len(self._ready):
+                raise BlockIdError(f"pair_index is {pair_index}, peer {self.name!r} has {len(self._ready)} list pairs")
+            ready = self._ready[pair_index]
+            # Copies, so that what is checked is what NIXL gets, whatever another thread does to the caller's arrays.
+            src, dst = (ids.copy() for ids in pair_ids(src_ids, dst_ids))
+            id_ops(ready.src, ready.dst, (src, dst))
+        except NixldescError as e:
+            log.warning("peer %r, %s: %s", self.name, self.operation, str(e))
             raise
-        return Transfer(flight, self._retire)
+        legs = [Leg(ready, src, dst)] if len(src) else []
+        return launched(self._agent, self.operation, [Share(self._traffic, legs)], notify, self)
 
-    def _admit(self, flight: Flight) -> None:
-        with self._lock:
-            if self._closed:
-                raise TransferError(f"peer {self.name!r} was released; nothing can be started any more")
-            self._flights[flight] = None
-
-    def _retire(self, flight: Flight, released: bool) -> None:
-        """A transfer has been released, or dropped while that was not possible yet."""
-        if released:
-            self._flights.pop(flight, None)
-        else:
-            self._abandoned.append(flight)
-
-    def _reap(self) -> None:
-        for _ in range(len(self._abandoned)):
-            try:
-                flight = self._abandoned.popleft()
-            except IndexError:  # another thread is at it too
-                return
-            self._retire(flight, flight.try_release())
+    # -------------------------------------------------------------------------------------------------------- its end
 
     def release(self, timeout: float = 0.0) -> None:
         """Release all lists, and what is left of settled transfers, the last made first; again does nothing.
 
         Waits up to `timeout` seconds for transfers in flight, then refuses (TransferError) and leaves everything as it
-        was: a list is never released under a transfer.
+        was: a list is never released under a transfer. For a peer that never answers again there is ``abandon()``.
         """
-        if not self._finalizer.alive:
+        release_peers([self], timeout)
+
+    def abandon(self) -> None:
+        """Give up on a peer that does not answer; again, or after release, does nothing. Never waits.
+
+        Its transfers in flight end as "ERR", in doubt: their ``error.in_doubt``, and `in_doubt` here, say which memory
+        NIXL may still use; nobody is notified. Its lists are released and its metadata is removed from the agent,
+        which goes on with all other peers. (What else was prepared for the same peer ends in doubt too, when it is
+        polled.) When the peer is back, add its metadata again and ``prepare`` anew.
+
+        >>> import numpy as np
+        >>> from nixldesc import Region
+        >>> from nixldesc.adapter import prepare, register
+        >>> from nixldesc.testing import LoopbackAgent
+        >>> memory, agent = np.zeros(64, np.uint8), LoopbackAgent("a")
+        >>> layout = Layout([Region("k", memory.ctypes.data, 8, 8, mem_type="DRAM")])
+        >>> registration, peer = register(agent, layout), prepare(agent, "a", (layout, layout))
+        >>> agent.polls = float("inf")  # from now on nothing is ever done
+        >>> with peer.start_ids(0, [5], [2]) as transfer:
+        ...     if transfer.wait(timeout=0.1) == "PROC":
+        ...         peer.abandon()
+        ...     transfer.poll(), peer.in_doubt == ((memory.ctypes.data + 16, 8, 0, "DRAM"),)
+        ('ERR', True)
+        >>> registration.release(in_doubt=True)  # `memory` stays allocated, and out of use until the agent is gone
+        """
+        if not self._lists.open:
             return
-        with self._lock:
-            self._closed = True
-        if not wait_until(self._settled, timeout):
-            with self._lock:
-                self._closed = False
-            count = sum(not flight.settled() for flight in tuple(self._flights))
-            raise TransferError(f"peer {self.name!r}: {count} transfers are still in flight; wait() for them first")
-        refused = self._release_all()
-        if refused is not None:
+        self._traffic.closed = "abandoned"
+        for flight in tuple(self._traffic.flights):
+            flight.give_up(self._traffic)
+            if flight.state == "PROC":  # with other peers: this one has no part in it any more
+                self._traffic.retire(flight, True)
+        if self.name != getattr(self._agent, "name", None):
             try:
-                raise refused
-            finally:
-                del refused  # a frame that holds its own exception is a cycle
+                self._agent.remove_remote_agent(self.name)
+            except Exception as e:
+                log.warning("peer %r: its metadata could not be removed: %s", self.name, str(e))
         self._finalizer.detach()
+        problem = self._give_back()
+        if problem is not None:
+            log.warning("%s; it is tried again later", str(problem))
+            _let_go(self._traffic, self._lists)
 
-    def _release_all(self) -> TransferError | None:
-        refused: TransferError | None = None
-        for flight in reversed(tuple(self._flights)):
-            problem = flight.release()
-            refused = refused or problem
-            if problem is None:
-                self._flights.pop(flight, None)
-        return refused or self._lists.release()
+    def _close(self, why: str) -> None:
+        """Let nothing start any more; an empty `why` opens it again."""
+        self._traffic.closed = why
 
-    def _settled(self) -> bool:
-        return not sum(not flight.settled() for flight in tuple(self._flights))  # asks them all: that moves them on
+    def _in_flight(self) -> int:
+        """Return how many transfers are not at their end; that moves them on."""
+        return self._traffic.in_flight() if self._lists.open else 0
+
+    def _give_back(self) -> TransferError | None:
+        """Release what is left of settled transfers, then the lists; return what NIXL refused."""
+        problem = None
+        for flight in reversed(tuple(self._traffic.flights)):
+            refusal = flight.release()
+            problem = problem or refusal
+            if refusal is None:
+                flight.retire(True)
+        problem = problem or self._lists.release()
+        if problem is None:
+            self._traffic.end()
+            self._finalizer.detach()
+        return problem
 
     def __enter__(self) -> PreparedPeer:
         return self
@@ -212,109 +225,83 @@ class PreparedPeer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.release(EXIT_SECONDS)
+        if kind is None:
+            self.release(EXIT_SECONDS)
+        else:
+            self._leave(kind.__name__)
+
+    def _leave(self, why: str) -> None:
+        """Let nothing start any more, and release what can be, now or later; never waits, never raises."""
+        if self._lists.open:
+            self._traffic.closed = self._traffic.closed or "released"
+            self._finalizer.detach()
+            _let_go(self._traffic, self._lists)
+            if self._lists.open:
+                count = len(self._traffic.flights)
+                log.warning(
+                    "%s was left by %s with %d transfers; its lists go when these are over", repr(self), why, count
+                )
 
 
-def _drop_peer(name: str, lists: PeerLists, flights: dict[Flight, None]) -> None:
-    drop(lambda: not _in_use(flights) and lists.try_release())
-    warnings.warn(f"the prepared lists of peer {name!r} were never released", ResourceWarning, stacklevel=2)
+_ALL = slice(None)
 
 
-def _in_use(flights: dict[Flight, None]) -> int:
-    return sum(not flight.try_release() for flight in reversed(tuple(flights)))
-
-
-def prepare(
-    agent: Agent,
-    peer_name: str | bytes,
-    plan_or_pairs: Pairs,
-    *,
-    local: Literal["dst", "src"] = "dst",
-    dense_limit: int = 1 << 30,
-) -> PreparedPeer:
-    """Prepare all lists of one peer, on both sides; once per peer, not per request.
-
-    `plan_or_pairs`: ``plan[rank]`` (the DlistPairs with the rank whose agent is `peer_name`; empty where there is
-    nothing to send), a Plan of one rank, one DlistPair, or layouts of unlike structure as ``(src, dst)`` for
-    ``start_ids`` alone. `local` says which side is this agent's: "dst" posts READ, "src" posts WRITE.
-
-    The agent's own list is prepared once per distinct Layout and shared by all its peers. Where NIXL takes no N x 5
-    list (before 1.5), N x 3 is prepared instead, of at most `dense_limit` bytes (24 per descriptor).
-
-    TransferError: NIXL refused a list (memory not registered, metadata of the peer not added or older than its
-    registration), or the limit; then no list is left. PeerMismatchError: a Plan of several ranks, or a layout with
-    several memory types.
-
-    >>> from nixldesc import Region
-    >>> from nixldesc.adapter import register
-    >>> from nixldesc.testing import LoopbackAgent
-    >>> buffer, rows = np.arange(64, dtype=np.uint8), np.zeros(8, np.uint8)
-    >>> experts = Layout([Region("experts", buffer.ctypes.data, 8, 8, mem_type="DRAM")])
-    >>> slot = Layout([Region("slot", rows.ctypes.data, 8, 1, mem_type="DRAM")])
-    >>> agent = LoopbackAgent("a")
-    >>> with register(agent, experts), register(agent, slot):
-    ...     with prepare(agent, "a", (experts, slot), local="dst") as peer:
-    ...         with peer.start_ids(0, np.array([5]), np.array([0])) as transfer:
-    ...             transfer.wait(), rows.tolist()
-    ('DONE', [40, 41, 42, 43, 44, 45, 46, 47])
-    """
-    name = as_name(peer_name.decode() if isinstance(peer_name, bytes) else peer_name, "peer_name")
-    if local not in ("dst", "src"):
-        raise ValueError(f"local must be 'dst' or 'src' (whose memory is this agent's), got {local!r:.40}")
-    dense_limit = as_int(dense_limit, "dense_limit", TypeError)
-    pairs = [(item, *_layouts(item)) for item in _as_pairs(plan_or_pairs)]
-    routes = [Route.of(_mem_type("src", src), _mem_type("dst", dst)) for _, src, dst in pairs]
-    lists = PeerLists(agent, name, dense_limit)
-    ready = []
-    try:
-        for (item, src, dst), route in zip(pairs, routes, strict=True):
-            mine, theirs = (dst, src) if local == "dst" else (src, dst)
-            handles = lists.local(mine), lists.remote(theirs)
-            ready.append(_Ready(item if isinstance(item, DlistPair) else None, src, dst, route, *handles))
-    except BaseException:
-        if lists.release() is not None:
-            drop(lists.try_release)
-        raise
-    return PreparedPeer(agent, name, local, lists, ready)
-
-
-def _as_pairs(given: Any) -> Sequence[Any]:
-    """Read what `prepare` takes as a sequence of DlistPair or (src, dst)."""
-    if isinstance(given, DlistPair):
-        return (given,)
-    if isinstance(given, Mapping):
-        if not given:
-            return ()
-        if len(given) != 1:
-            ranks = ", ".join(map(str, given))
-            raise PeerMismatchError(
-                f"a peer is one agent, and the plan has {len(given)} source ranks ({ranks}): prepare each with "
-                "plan[rank], or plan.get(rank, ())"
+def launched(agent: Agent, operation: str, shares: Sequence[Share], notify: bytes, owner: object) -> Transfer:
+    """Start a request and return its Transfer, which keeps `owner` alive."""
+    if not isinstance(notify, bytes):
+        raise TypeError(f"notify must be bytes, got {notify!r:.80} ({type(notify).__name__})")
+    for share in shares:
+        if share.traffic.left:
+            share.traffic.reap()
+    if notify and not all(len(share.legs) == 1 and share.legs[0].ready.route.carries for share in shares):
+        silent = silent_backends(agent)
+        if silent:
+            raise refused(
+                TransferError(
+                    f"notify= needs a backend that can notify, and this agent has {silent} alone: make it with "
+                    f'backends=["UCX", ...] too, or start without notify; "DONE" says that the bytes are there'
+                )
             )
-        (given,) = given.values()
-    if not isinstance(given, Sequence) or isinstance(given, (str, bytes)):
-        raise TypeError(f"expected a Plan, DlistPairs or (src, dst) layouts, got {given!r:.80}")
-    if len(given) == 2 and isinstance(given[0], Layout):
-        return (given,)
-    return given
+    flight = Flight(agent, operation, shares)
+    try:
+        flight.launch(notify)
+    except BaseException:
+        flight.retire(flight.try_release())
+        raise
+    return Transfer(flight, owner)
 
 
-def _layouts(item: Any) -> LayoutPair:
-    if isinstance(item, DlistPair):
-        return item.src, item.dst
-    if isinstance(item, Sequence) and len(item) == 2 and all(isinstance(side, Layout) for side in item):
-        return item[0], item[1]
-    raise TypeError(f"expected a DlistPair or (src Layout, dst Layout), got {item!r:.80} ({type(item).__name__})")
+def release_peers(peers: Sequence[PreparedPeer], timeout: float) -> None:
+    """Release peers, the last first, or refuse and leave all as it was."""
+    peers = [peer for peer in peers if peer._lists.open]
+    closed = [peer._traffic.closed for peer in peers]
+    for peer in peers:
+        peer._close("released")
+    left = wait_while(lambda: sum(peer._in_flight() for peer in peers), timeout)
+    if left:
+        for peer, why in zip(peers, closed, strict=True):
+            peer._close(why)
+        names = ", ".join(repr(peer.name) for peer in peers)
+        raise refused(TransferError(f"peer {names}: {left} transfers are still in flight; wait() for them first"))
+    for peer in reversed(peers):
+        problem = peer._give_back()
+        if problem is not None:
+            try:
+                raise refused(problem)
+            finally:
+                del problem  # a frame that holds its own exception is a cycle
 
 
-def _mem_type(side: str, layout: Layout) -> str:
-    """A list of NIXL has one memory type and at least one descriptor."""
-    mems = list(dict.fromkeys(region.mem_type for region in layout.regions))
-    if not mems:
-        raise PeerMismatchError(f"the {side} layout has no regions, there is nothing to prepare")
-    if len(mems) > 1:
-        raise PeerMismatchError(
-            f"the {side} layout has regions in {' and '.join(mems)}, a list has one memory type: prepare a plan, or "
-            "the parts that layout.by_mem_type() gives"
-        )
-    return mems[0]
+def _let_go(traffic: Traffic, lists: PeerLists) -> None:
+    def try_release() -> bool:
+        done = traffic.try_release() and lists.try_release()
+        if done:
+            traffic.end()
+        return done
+
+    drop(try_release)
+
+
+def _drop_peer(traffic: Traffic, lists: PeerLists) -> None:
+    _let_go(traffic, lists)
+    warnings.warn(f"the prepared lists of peer {traffic.name!r} were never released", ResourceWarning, stacklevel=2)

@@ -1,269 +1,35 @@
-"""One request under way: one or several NIXL handles, one progress, one notification.
-
-A request needs several handles when it touches several pairs of memory types (a list of NIXL has one memory type).
-They are all made before the first is posted, so that what NIXL refuses is refused before any byte moves; and the
-request is over only when the last of them is, also when one has failed: after "ERR" as after "DONE" nothing writes to
-the request's memory any more.
-"""
+"""What a connector holds of a request under way."""
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections.abc import Callable, Sequence
-from threading import Lock
+from collections.abc import Generator, Iterable
+from sys import is_finalizing
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any
 
-from nixldesc.errors import TransferError
+from nixldesc import TransferError
+from nixldesc.adapter.agent import Status, log, refused
+from nixldesc.adapter.flight import Flight
+from nixldesc.adapter.ranges import named_bytes
+from nixldesc.adapter.waiting import EXIT_SECONDS, settle, wait_while
+from nixldesc.request.moves import id_ops
 
-__all__ = ["Agent", "Flight", "Leg", "Route", "Status", "Transfer", "failure", "wait_until"]
-
-Status = Literal["PROC", "DONE", "ERR"]
-
-#: How long a ``with`` block waits at its end for what is still in flight.
-EXIT_SECONDS = 30.0
-
-# NIXL takes a notification into a handle only when one backend moves both sides and can notify. Backends for storage
-# cannot (nixl 1.5.1, POSIX plugin: NIXL_ERR_BACKEND at make_prepped_xfer).
-_MEMORY = ("DRAM", "VRAM")
-
-
-class Agent(Protocol):
-    """What is used of ``nixl.nixl_agent`` (nixl 1.4 and 1.5); LoopbackAgent has it too."""
-
-    def register_memory(self, reg_list: Any, mem_type: str) -> Any: ...
-    def deregister_memory(self, dereg_list: Any) -> None: ...
-    def prep_xfer_dlist(self, agent_name: str, xfer_list: Any, mem_type: str) -> Any: ...
-    def release_dlist_handle(self, handle: Any) -> None: ...
-    def make_prepped_xfer(
-        self,
-        operation: str,
-        local_xfer_side: Any,
-        local_indices: Any,
-        remote_xfer_side: Any,
-        remote_indices: Any,
-        notif_msg: bytes,
-    ) -> Any: ...
-    def transfer(self, handle: Any) -> str: ...
-    def check_xfer_state(self, handle: Any) -> str: ...
-    def release_xfer_handle(self, handle: Any) -> None: ...
-    def send_notif(self, remote_agent_name: str, notif_msg: bytes) -> None: ...
-
-
-class Leg(NamedTuple):
-    """One pair of prepared lists and the ids that a request takes of them."""
-
-    route: Route
-    local_list: Any
-    local_ids: Any
-    remote_list: Any
-    remote_ids: Any
-
-
-class Route(NamedTuple):
-    """The memory types of one pair of lists: in words, and whether NIXL can carry a notification along."""
-
-    words: str
-    carries: bool
-
-    @classmethod
-    def of(cls, src: str, dst: str) -> Route:
-        return cls(f"{src} to {dst}", src in _MEMORY and dst in _MEMORY)
-
-
-def failure(peer_name: str, what: str, step: str, why: BaseException | str, advice: str = "") -> TransferError:
-    """Return the TransferError of a step that NIXL refused; its cause is NIXL's exception.
-
-    NIXL raises classes of its own whose text is the status word; whatever else comes keeps its class in the message.
-    The cause loses its traceback, which would hold this library's frames, and so handles and lists, in a cycle.
-    """
-    words = str(why).partition("\n")[0][:200]
-    if isinstance(why, BaseException) and not words.startswith("NIXL_"):
-        words = f"{type(why).__name__}: {words}" if words else type(why).__name__
-    error = TransferError(f"peer {peer_name!r}, {what}: {step} failed with {words}{advice}")
-    if isinstance(why, BaseException):
-        error.__cause__ = why.with_traceback(None)
-    return error
-
-
-def wait_until(settled: Callable[[], bool], timeout: float | None) -> bool:
-    """Ask until `settled()`, at most `timeout` seconds (None: for ever); asking moves NIXL's transfers on."""
-    if settled():
-        return True
-    deadline = None if timeout is None else time.monotonic() + timeout
-    pause = 0.0
-    while not settled():
-        if deadline is not None and time.monotonic() >= deadline:
-            return False
-        time.sleep(pause)
-        pause = min(pause * 2 or 1e-5, 1e-3)
-    return True
-
-
-class Flight:
-    """The handles of one request, from the first made to the last released.
-
-    Its lock is held while it calls NIXL, so no handle is ever used by two threads at once, and the notification is
-    sent by the one thread that finds the last handle done.
-    """
-
-    __slots__ = ("_agent", "_handles", "_lock", "_notify", "_operation", "_peer_name", "_waiting", "error", "state")
-
-    def __init__(self, agent: Agent, peer_name: str, operation: str) -> None:
-        self._agent = agent
-        self._peer_name = peer_name
-        self._operation = operation
-        self._handles: list[tuple[Any, str]] = []
-        self._waiting: list[tuple[Any, str]] = []
-        self._notify = b""
-        self._lock = Lock()
-        self.error: TransferError | None = None
-        self.state: Status = "PROC"
-
-    @property
-    def handles(self) -> tuple[Any, ...]:
-        return tuple(handle for handle, _ in self._handles)
-
-    def _words(self) -> str:
-        return ", ".join(dict.fromkeys(words for _, words in self._handles))
-
-    def __repr__(self) -> str:
-        return f"{self._operation} {self._words()}".rstrip() + f" with peer {self._peer_name!r}, {self.state}"
-
-    def launch(self, legs: Sequence[Leg], notify: bytes, admit: Callable[[Flight], None]) -> None:
-        """Make every handle, then post every handle; TransferError when one cannot be made.
-
-        A handle that cannot be posted is no exception: others may be on their way, so that is for poll() to tell.
-        `admit` is told first, under the lock: nobody who learns of the flight can look at it half made.
-        """
-        # Where one handle is all there is, NIXL sends the message with it, in the order that its backend guarantees;
-        # several handles have no common end but the one that is seen here.
-        carried = len(legs) == 1 and legs[0].route.carries
-        with self._lock:
-            try:
-                admit(self)
-                self._make(legs, notify if carried else b"")
-                self._notify = b"" if carried else notify
-                self._post()
-            except BaseException as e:
-                self._fail("", "start", type(e).__name__)  # for nobody to read, but now it cannot end well
-                raise
-
-    def _make(self, legs: Sequence[Leg], message: bytes) -> None:
-        make, operation = self._agent.make_prepped_xfer, self._operation
-        for route, local_list, local_ids, remote_list, remote_ids in legs:
-            try:
-                handle = make(operation, local_list, local_ids, remote_list, remote_ids, message)
-            except Exception as e:
-                raise failure(self._peer_name, f"{operation} {route.words}", "make", e) from e
-            self._handles.append((handle, route.words))
-
-    def _post(self) -> None:
-        for item in self._handles:
-            try:
-                if self._in_flight(item, "post", self._agent.transfer):
-                    self._waiting.append(item)
-            except BaseException:  # interrupted: nobody knows what NIXL has begun
-                self._waiting.append(item)
-                raise
-            if self.error is not None:
-                break  # the rest stays unposted
-        if not self._waiting:
-            self._settle()
-
-    def _in_flight(self, item: tuple[Any, str], step: str, ask: Callable[[Any], str]) -> bool:
-        """Ask NIXL about one handle; note its failure."""
-        handle, words = item
-        try:
-            status = ask(handle)
-        except Exception as e:
-            self._fail(words, step, e)
-            return False
-        if status == "PROC":
-            return True
-        if status != "DONE":
-            self._fail(words, step, status)
-        return False
-
-    def _fail(self, words: str, step: str, why: BaseException | str) -> None:
-        """Note the first failure; what follows from it is no news."""
-        if self.error is None:
-            self.error = failure(self._peer_name, f"{self._operation} {words}".rstrip(), step, why)
-
-    def _settle(self) -> None:
-        """All handles are at their end: notify the peer, or give the handles back."""
-        if self._notify and self.error is None:
-            try:
-                self._agent.send_notif(self._peer_name, self._notify)
-            except BaseException as e:
-                self._fail(self._words(), "notify", e if isinstance(e, Exception) else type(e).__name__)
-                if not isinstance(e, Exception):  # interrupted: it may have been sent, so it is not sent again
-                    raise
-        if self.error is None:
-            self.state = "DONE"
-        else:
-            self._drop_handles()
-            self.state = "ERR"
-
-    def poll(self) -> Status:
-        """Return "PROC" until every handle is at its end; then "DONE", or "ERR" with `error` set."""
-        if self.state == "PROC":
-            with self._lock:
-                self._advance()
-        return self.state
-
-    def _advance(self) -> None:
-        if self.state == "PROC":
-            check = self._agent.check_xfer_state
-            self._waiting = [item for item in self._waiting if self._in_flight(item, "poll", check)]
-            if not self._waiting:
-                self._settle()
-
-    def settled(self) -> bool:
-        return self.poll() != "PROC"
-
-    def release(self) -> TransferError | None:
-        """Release the handles of a settled request, once, the last made first; return what NIXL refused."""
-        with self._lock:
-            return self._drop_handles()
-
-    def try_release(self) -> bool:
-        """Release if the request has settled and no other thread is at it; never waits."""
-        if not self._lock.acquire(blocking=False):
-            return False
-        try:
-            self._advance()
-            if self.state != "PROC":
-                self._drop_handles()
-            return not self._handles and self.state != "PROC"
-        finally:
-            self._lock.release()
-
-    def _drop_handles(self) -> TransferError | None:
-        refused: TransferError | None = None
-        kept = []
-        while self._handles:
-            handle, words = self._handles[-1]
-            try:
-                self._agent.release_xfer_handle(handle)
-            except Exception as e:
-                # NIXL keeps a handle that it cannot cancel; a later release tries again.
-                kept.append((handle, words))
-                refused = refused or failure(self._peer_name, f"{self._operation} {words}", "release", e)
-            self._handles.pop()
-        self._handles = kept[::-1]
-        return refused
+__all__ = ["Transfer", "settled"]
 
 
 class Transfer:
-    """One request under way, made by ``PreparedPeer.start``; a context manager, at whose end it is released.
+    """One request under way, made by ``start``; a context manager, at whose end it is released.
 
-    Poll it, or wait for it, then release it. A Transfer that is dropped unreleased costs a ResourceWarning; what it
-    holds is released as soon as it is no longer in flight.
+    Poll it, wait for it or await it, then release it. A ``with`` block that ends well waits up to 30 seconds for what
+    is in flight, then raises TransferError; with an exception on its way nothing waits, and what is in flight is
+    released when it has landed, by whoever starts or releases next. A Transfer that is dropped unreleased goes the
+    same way and costs a ResourceWarning. At the interpreter's end nothing is released; what is in flight then has two
+    seconds to land, for the memory that it writes to is freed next.
 
     Any thread may call its methods, several at once too, if the agent's sync mode allows threads (see
-    :mod:`nixldesc.adapter`).
+    :mod:`nixldesc.adapter`). So may a signal handler: ``poll()`` says "PROC" there when it came in the middle of
+    another call, ``wait()`` and ``release()`` raise TransferError then, at once.
 
     >>> import numpy as np
     >>> from nixldesc import DlistPair, Layout, Region
@@ -274,26 +40,69 @@ class Transfer:
     >>> registration, peer = register(agent, layout), prepare(agent, "a", DlistPair(layout, layout), local="dst")
     >>> agent.polls = 1  # how often the next transfers answer "PROC"
     >>> transfer = peer.start([[4, 5]], [[0, 1]])
-    >>> transfer.poll(), [agent.get_xfer_telemetry(handle).descCount for handle in transfer.handles]
-    ('DONE', [1])
+    >>> transfer.poll(), transfer.peer, transfer.operation, transfer.nbytes, transfer.num_descs, transfer.wire_ops
+    ('DONE', 'a', 'READ', 16, 2, 1)
+    >>> 0 < transfer.seconds < 60, len(transfer.handles)
+    (True, 1)
     >>> transfer.release()
     >>> agent.fail("poll", "NIXL_ERR_REMOTE_DISCONNECT")
     >>> with peer.start([[4, 5]], [[2, 3]], notify=b"never sent") as transfer:
     ...     transfer.wait(timeout=10), str(transfer.error)
     ('ERR', "peer 'a', READ DRAM to DRAM: poll failed with NIXL_ERR_REMOTE_DISCONNECT: told to fail at poll")
+
+    In a coroutine:
+
+    >>> import asyncio
+    >>> async def pull() -> str:
+    ...     with peer.start([[4, 5]], [[2, 3]]) as transfer:
+    ...         return await transfer
+    >>> asyncio.run(pull())
+    'DONE'
     >>> peer.release(), registration.release()
     (None, None)
     """
 
-    __slots__ = ("__weakref__", "_flight", "_retire")
+    __slots__ = ("__weakref__", "_flight", "_owner")
 
-    def __init__(self, flight: Flight, retire: Callable[[Flight, bool], None]) -> None:
+    def __init__(self, flight: Flight, owner: object) -> None:
         self._flight = flight
-        # A method of the PreparedPeer: so the prepared lists outlive the transfer.
-        self._retire: Callable[[Flight, bool], None] | None = retire
+        self._owner: object | None = owner  # so the prepared lists outlive the transfer; None: released
 
     def __repr__(self) -> str:
         return f"<Transfer: {self._flight!r}>"
+
+    # ------------------------------------------------------------------------------------------- for metrics and logs
+
+    @property
+    def peer(self) -> str:
+        """The peer's agent name; of a request over several sources all names, in the order of the plan."""
+        return self._flight.peer
+
+    @property
+    def operation(self) -> str:
+        """NIXL's word for it: "READ" where this agent's memory is the destination, else "WRITE"."""
+        return self._flight.operation
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the request moves."""
+        return sum(named_bytes(leg.ready.dst, leg.dst_ids) for share in self._flight.shares for leg in share.legs)
+
+    @property
+    def num_descs(self) -> int:
+        """Pairs of descriptors that the request names."""
+        return sum(len(leg.dst_ids) for share in self._flight.shares for leg in share.legs)
+
+    @property
+    def wire_ops(self) -> int:
+        """Operations after NIXL's merging of neighbours, as its telemetry counts them (``descCount``)."""
+        legs = (leg for share in self._flight.shares for leg in share.legs)
+        return sum(id_ops(leg.ready.src, leg.ready.dst, (leg.src_ids, leg.dst_ids)) for leg in legs)
+
+    @property
+    def seconds(self) -> float:
+        """Time from its start to the poll that found its end; until then, to now."""
+        return self._flight.seconds
 
     @property
     def handles(self) -> tuple[Any, ...]:
@@ -302,8 +111,15 @@ class Transfer:
 
     @property
     def error(self) -> TransferError | None:
-        """What went wrong first: the peer, the memory types, the step, NIXL's own status; None unless "ERR"."""
+        """What went wrong first: the peer, the memory types, the step, NIXL's own status; None unless "ERR".
+
+        Its `in_doubt` is empty, except where NIXL has not confirmed the end of what it began (the peer's metadata was
+        removed under the transfer, or the peer was abandoned): then the ranges of this agent's memory,
+        ``(addr, len, device_id, mem_type)``, that it may still use. Keep them out of use until the agent is gone.
+        """
         return self._flight.error if self._flight.state == "ERR" else None
+
+    # ---------------------------------------------------------------------------------------------------- its progress
 
     def poll(self) -> Status:
         """Return "PROC", "DONE" (and the peer is notified) or "ERR" (and it never will be).
@@ -314,28 +130,48 @@ class Transfer:
 
     def wait(self, timeout: float | None = None) -> Status:
         """Poll until the request has settled, at most `timeout` seconds (None: no limit); return the last poll."""
-        wait_until(self._flight.settled, timeout)
-        return self._flight.state
+        flight = self._flight
+        flight.refuse_when_busy("wait")
+        wait_while(lambda: flight.poll() == "PROC", timeout)
+        return flight.state
+
+    def __await__(self) -> Generator[Any, None, Status]:
+        """Give the final status in any asyncio loop, without blocking it; as often as one likes.
+
+        A cancelled await leaves the transfer alive: poll it, await it again, or release it.
+        """
+        return settle(self._flight)
+
+    # --------------------------------------------------------------------------------------------------------- its end
 
     def release(self, timeout: float = 0.0) -> None:
         """Release the handles; again does nothing.
 
         Waits up to `timeout` seconds for what is in flight, then refuses (TransferError): NIXL would cancel, and what
-        is under way may still be written into memory that has been given to another request by then.
+        is under way may still be written into memory that has been given to another request by then. For a peer that
+        never answers again there is ``peer.abandon()``.
         """
-        retire = self._retire
-        if retire is None:
+        if self._owner is None:
             return
-        if not wait_until(self._flight.settled, timeout):
-            raise TransferError(f"{self!r} is still in flight; wait() for its end before release()")
-        refused = self._flight.release()
-        if refused is not None:
+        flight = self._flight
+        flight.refuse_when_busy("release")
+        if wait_while(lambda: flight.poll() == "PROC", timeout):
+            raise refused(TransferError(f"{self!r} is still in flight; wait() for its end before release()"))
+        problem = flight.release()
+        if problem is not None:
             try:
-                raise refused
+                raise refused(problem)
             finally:
-                del refused  # a frame that holds its own exception is a cycle
-        self._retire = None
-        retire(self._flight, True)
+                del problem  # a frame that holds its own exception is a cycle
+        self._owner = None
+        flight.retire(True)
+
+    def _leave(self) -> bool:
+        """Give it up to the peer, which releases it now or when it has landed; say whether that is done."""
+        released = self._flight.try_release()
+        self._flight.retire(released)
+        self._owner = None
+        return released
 
     def __enter__(self) -> Transfer:
         return self
@@ -343,11 +179,23 @@ class Transfer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.release(EXIT_SECONDS)
+        if kind is None:
+            self.release(EXIT_SECONDS)
+        elif self._owner is not None and not self._leave():
+            log.warning("%s was left in flight by %s; it is released when it has landed", repr(self), kind.__name__)
 
     def __del__(self) -> None:
-        retire = getattr(self, "_retire", None)
-        if retire is not None:
+        if getattr(self, "_owner", None) is not None and not is_finalizing():
             words = f"{self!r} was never released"
-            retire(self._flight, self._flight.try_release())
+            owner, _ = self._owner, self._leave()
             warnings.warn(words, ResourceWarning, stacklevel=2)  # last: it may be an error, which ends this method
+            del owner
+
+
+def settled(transfers: Iterable[Transfer]) -> list[Transfer]:
+    """Return those that are no longer "PROC", in the order given: what a connector's ``get_finished`` wants.
+
+    >>> settled([])
+    []
+    """
+    return [transfer for transfer in transfers if transfer.poll() != "PROC"]

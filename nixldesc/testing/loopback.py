@@ -219,6 +219,7 @@ the list has 8 descriptors
             if handle.state == "NOT_POSTED":
                 raise LoopbackError("NIXL_ERR_NOT_POSTED", f"{handle} was not posted")
             if handle.state == "PROC":
+                self._check_current(handle.remote)  # refused, but not ended: its bytes may still come
                 handle.polls_left -= 1
                 return self._advance(handle, "poll")
             if handle.error:

@@ -117,7 +117,7 @@ def test_order_null_blocks_and_regions_are_passed_on(pair: Pair) -> None:
         assert [handle.ops[0].length for handle in transfer.handles] == [L, L]
     assert moved(pair, [3, 1], [2, 5]) and not moved(pair, [0], [6])
     with pytest.raises(ValueError, match="order must be 'merge' or 'given'"):
-        pair.peer.start([[3]], [[2]], order="best")  # type: ignore[arg-type]
+        pair.peer.start([[3]], [[2]], order="best")
     pair.close()
 
 
@@ -241,4 +241,5 @@ def test_a_request_half_made_is_in_flight_for_other_threads(pair: Pair, monkeypa
 
 
 def test_the_public_names_of_the_adapter() -> None:
-    assert set(adapter.__all__) == {"PreparedPeer", "Registration", "Transfer", "prepare", "register"}
+    things = {"Agent", "PreparedPeer", "PreparedSources", "Registration", "Status", "Transfer"}
+    assert set(adapter.__all__) == things | {"prepare", "register", "settled"}

@@ -200,7 +200,9 @@ def test_a_dropped_registration_is_deregistered_unless_lists_name_it() -> None:
     engine = Engine("e", 1)
     part = Layout(engine.layout.regions[:1])
     with prepare(engine.agent, "e", DlistPair(part, part), local="dst") as peer:
-        with pytest.warns(ResourceWarning, match="a registration of 2 ranges was never released"):
+        with pytest.warns(
+            ResourceWarning, match="a registration of 2 ranges was never released: agent 'e', 128 bytes of DRAM at 0x"
+        ):
             del engine.registration
         assert engine.agent.live()["ranges"] == 2
         with peer.start([[1]], [[2]]) as transfer:
@@ -226,28 +228,11 @@ gc.collect()
 print(agent.live())
 """
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == [
+    words = [line.partition(" at 0x")[0] for line in done.stdout.splitlines()]
+    assert words == [
         "<Transfer: READ DRAM to DRAM with peer 'a', DONE> was never released",
         "the prepared lists of peer 'a' were never released",
-        "a registration of 1 ranges was never released",
+        "a registration of 1 ranges was never released: agent 'a', 64 bytes of DRAM",
         "{'ranges': 0, 'dlists': 0, 'xfers': 0}",
     ]
     pair.close()
-
-
-def test_what_is_left_at_the_end_of_the_interpreter_is_released_then() -> None:
-    code = """
-import atexit, numpy as np
-from nixldesc import DlistPair, Layout, Region
-from nixldesc.adapter import prepare, register
-from nixldesc.testing import LoopbackAgent
-memory, agent = np.zeros(64, np.uint8), LoopbackAgent("a")
-layout = Layout([Region("k", memory.ctypes.data, 8, 8, mem_type="DRAM")])
-atexit.register(lambda: print(agent.live()))  # runs after the finalisers, which were registered later
-registration = register(agent, layout)
-peer = prepare(agent, "a", DlistPair(layout, layout), local="dst")
-transfer = peer.start([[1]], [[2]])
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "{'ranges': 0, 'dlists': 0, 'xfers': 0}\n"
-    assert done.stderr == ""

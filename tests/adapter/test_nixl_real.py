@@ -18,7 +18,7 @@ import pytest
 from agents import Bytes, notifs, painted, real_agent, takes_strided, until
 
 import nixldesc
-from nixldesc import Blocks, DlistPair, Layout, Region, TransferError, attention_sections
+from nixldesc import Blocks, DlistPair, GeometryError, Layout, Region, TransferError, attention_sections
 from nixldesc.adapter import prepare, register
 
 L = 64
@@ -215,20 +215,34 @@ def test_block_tables_against_a_file(fds: Sequence[int], local: Any) -> None:
     engine.registration.release()
 
 
-def test_a_message_that_no_backend_can_carry_is_an_error(fds: Sequence[int]) -> None:
-    """Of an agent with POSIX alone: the bytes are there, but nobody can be told."""
+def test_a_message_that_no_backend_can_carry_is_refused(fds: Sequence[int]) -> None:
+    """Of an agent with POSIX alone: it could store the bytes, but tell nobody; so nothing is begun."""
     engine = Engine(N * L, 1, "POSIX")
     memory = Layout([Region("k", engine.at, L, N, mem_type="DRAM")])
     file = Layout([Region("k", 0, L, N, mem_type="FILE", device_id=fds[0])])
     with (
         register(engine.agent, file),
         prepare(engine.agent, engine.name, DlistPair(memory, file), local="src") as peer,
-        peer.start([[3]], [[0]], notify=b"stored") as transfer,
     ):
-        assert transfer.wait(20) == "ERR"
-        assert transfer.handles == ()
-        assert str(transfer.error) == (f"peer {engine.name!r}, WRITE DRAM to FILE: notify failed with NIXL_ERR_BACKEND")
+        for blocks in [3], []:
+            with pytest.raises(TransferError, match="this agent has POSIX alone: make it with backends="):
+                peer.start([blocks], [blocks], notify=b"never")
+        assert os.pread(fds[0], L, 0) == b""
+        with peer.start([[3]], [[0]]) as transfer:
+            assert transfer.wait(20) == "DONE"
     engine.registration.release()
+
+
+def test_memory_of_the_wrong_type_is_told_what_to_look_at(engines: tuple[Engine, Engine]) -> None:
+    host = np.zeros(64, np.uint8)
+    with pytest.raises(TransferError, match=r"NIXL_ERR_\w+; is this host memory\? that is mem_type='DRAM'"):
+        register(engines[0].agent, Layout([Region("k", host.ctypes.data, 8, 8)]))
+    with pytest.raises(TransferError, match="has the agent a backend for FILE\\? it has UCX"):
+        register(engines[0].agent, Layout([Region("k", 0, 8, 8, mem_type="FILE", device_id=1)]))
+    with pytest.raises(GeometryError, match=r"region 'k': mem_type 'dram' is none that NIXL knows .*; is 'DRAM' meant"):
+        register(engines[0].agent, Layout([Region("k", host.ctypes.data, 8, 8, mem_type="dram")]))
+    with register(engines[0].agent, Layout([Region("k", host.ctypes.data, 8, 8, mem_type="cpu")])):
+        pass  # NIXL's old name for it, which it still takes
 
 
 # ----------------------------------------------------------------------------------------------------- mixed memory
