@@ -6,6 +6,7 @@ Written from the design's words alone; it shares no arithmetic with the library.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -142,49 +143,69 @@ def _dense(table: Any, row: int) -> bool:
 
 
 def block_tokens(section: Section) -> int:
-    """Tokens in one block, 0 without a token axis."""
-    for axis in section.axes:
-        if axis.name == "token":
-            return axis.stop
-    return 0
+    """Tokens in one block, 0 without a token axis; stored in parts, they multiply."""
+    sizes = [axis.stop for axis in section.axes if axis.name == "token"]
+    return math.prod(sizes) if sizes else 0
 
 
-def entries(layout: Layout, section: Section, table: Any, null_block: int | None) -> Iterator[tuple[int, int]]:
-    """(block id, position) of every entry that is not the placeholder."""
-    position, step = 0, 1
-    if section.cp and block_tokens(section):
-        position, step = layout.cp_rank, layout.cp_size
-    for _ in range(getattr(table, "skip", 0)):
-        position += step
-    for block in getattr(table, "ids", table):
-        if null_block is None or block != null_block:
-            yield int(block), position
-        position += step
+def dealt(layout: Layout, section: Section) -> bool:
+    return section.cp and block_tokens(section) > 0
 
 
-def cells(section: Section) -> list[dict[str, int]]:
+def grain(layout: Layout, section: Section) -> int:
+    return layout.cp_tokens or block_tokens(section)
+
+
+def tokens_of_rank(layout: Layout, section: Section) -> Iterator[int]:
+    """The tokens of the sequence that a rank holds, one by one."""
+    for token in itertools.count():
+        if not dealt(layout, section) or token // grain(layout, section) % layout.cp_size == layout.cp_rank:
+            yield token
+
+
+def entries(layout: Layout, section: Section, table: Any, null_block: int | None) -> Iterator[tuple[int, list[int]]]:
+    """(block id, its tokens, or its position) of every entry that is not the placeholder."""
+    ids: Any = getattr(table, "ids", table)
+    at, skip = getattr(table, "at", None), getattr(table, "skip", 0)
+    by_entry = {int(at[i]) if at is not None else skip + i: int(block) for i, block in enumerate(ids)}
+    own = tokens_of_rank(layout, section)
+    for entry in range(max(by_entry, default=-1) + 1):
+        tokens = [next(own) for _ in range(block_tokens(section) or 1)]
+        block = by_entry.get(entry, null_block)
+        if entry in by_entry and (null_block is None or block != null_block):
+            yield by_entry[entry], tokens
+
+
+Cell = tuple[tuple[str, int], ...]  # the global index on each axis but the token's
+
+
+def cells(section: Section) -> list[Cell]:
     """The global indices of every item of one block, the token axis apart."""
-    found: list[dict[str, int]] = [{}]
-    for axis in section.axes:
-        if axis.name != "token":
-            found = [at | {axis.name: i} for at in found for i in range(axis.start, axis.stop)]
-    return [dict(sorted(at.items())) for at in found]
+    found: set[Cell] = set()
+    for steps in itertools.product(*[range(axis.start, axis.stop) for axis in section.axes]):
+        at = {axis.name: 0 for axis in section.axes if axis.name != "token"}
+        for axis, step in zip(section.axes, steps, strict=True):
+            if axis.name != "token":
+                at[axis.name] += step * axis.unit
+        found.add(tuple(sorted(at.items())))
+    return sorted(found)
 
 
 Token = tuple[str, int, int]  # section, which of the region's groups, token of the sequence
 
 
-def tokens(layout: Layout, tables: Sequence[Any], null_block: int | None) -> dict[Token, tuple[int, int]]:
-    """What the tables of one rank list: token -> (block id, token inside the block)."""
-    found = {}
+def listed(layout: Layout, tables: Sequence[Any], null_block: int | None) -> Iterator[tuple[Token, Section, int, int]]:
+    """What the tables of one rank list: a token, of which section, in which block, where in it."""
     for region in layout.regions:
         for section in region.sections:
-            per_block = block_tokens(section) or 1
             for ordinal, group in enumerate(groups_of(region, len(tables))):
-                for block, position in entries(layout, section, tables[group], null_block):
-                    for t in range(per_block):
-                        found[section.name, ordinal, position * per_block + t] = block, t
-    return found
+                for block, its_tokens in entries(layout, section, tables[group], null_block):
+                    for t, token in enumerate(its_tokens):
+                        yield (section.name, ordinal, token), section, block, t
+
+
+def tokens(layout: Layout, tables: Sequence[Any], null_block: int | None) -> set[Token]:
+    return {token for token, _, _, _ in listed(layout, tables, null_block)}
 
 
 def undelivered(
@@ -193,27 +214,33 @@ def undelivered(
     dst: Layout,
     dst_blocks: Sequence[Any],
     null_block: int | None,
+    total: int | None = None,
 ) -> set[tuple[str, int, int]]:
-    """(section, dst block id, token inside the block) that dst lists and no source does."""
-    there: set[Token] = set()
+    """(section, dst block id, token inside the block) of which dst lists a byte that no source does."""
+    there: dict[Token, set[Cell]] = {}
     for rank, layout in srcs.items():
-        there |= tokens(layout, src_blocks[rank], null_block).keys()
-    listed = tokens(dst, dst_blocks, null_block)
-    return {(name, *listed[name, o, t]) for name, o, t in listed if (name, o, t) not in there}
+        for token, section, _, _ in listed(layout, src_blocks[rank], null_block):
+            there.setdefault(token, set()).update(cells(section))
+    return {
+        (token[0], block, t)
+        for token, section, block, t in listed(dst, dst_blocks, null_block)
+        if not there.get(token, set()).issuperset(cells(section))
+        if total is None or not block_tokens(section) or token[2] < total
+    }
 
 
 # -- the choice of replicas --------------------------------------------------------------------
 
 
-def holders(srcs: Mapping[int, Layout], name: str) -> dict[int, tuple[Section, int]]:
-    """Source rank -> the section of that name, and the rank's position class."""
-    found = {}
+def holders(srcs: Mapping[int, Layout], name: str) -> dict[int, tuple[list[Section], int]]:
+    """Source rank -> its sections of that name, and the rank's position class."""
+    found: dict[int, tuple[list[Section], int]] = {}
     for rank in sorted(srcs):
         for region in srcs[rank].regions:
             for section in region.sections:
                 if section.name == name:
-                    sharded = section.cp and block_tokens(section) > 0
-                    found[rank] = section, srcs[rank].cp_rank if sharded else 0
+                    cls = srcs[rank].cp_rank if dealt(srcs[rank], section) else 0
+                    found.setdefault(rank, ([], cls))[0].append(section)
     return found
 
 
@@ -224,42 +251,48 @@ def lacking(srcs: Mapping[int, Layout], dst: Layout) -> set[str]:
         for section in region.sections:
             there = holders(srcs, section.name)
             for need in _classes(there, srcs, section, dst):
-                held = [c for one, cls in there.values() if cls == need for c in cells(one)]
-                if any(cell not in held for cell in cells(section)):
+                held = {cell for some, cls in there.values() if cls == need for one in some for cell in cells(one)}
+                if not held.issuperset(cells(section)):
                     found.add(section.name)
     return found
 
 
 def _classes(
-    there: Mapping[int, tuple[Section, int]],
-    srcs: Mapping[int, Layout],
-    section: Section,
-    dst: Layout,
+    there: Mapping[int, tuple[list[Section], int]], srcs: Mapping[int, Layout], section: Section, dst: Layout
 ) -> set[int]:
     """The context-parallel ranks of the source that hold a token which dst may list."""
     if not there or not block_tokens(section):
         return {0}
-    rank, (other, _) = next(iter(there.items()))
-    if not other.cp:
+    rank, ([other, *_], _) = next(iter(there.items()))
+    src = srcs[rank]
+    if not dealt(src, other):
         return {0}
-    src_tokens, dst_tokens = block_tokens(other), block_tokens(section)
-    period = src_tokens * dst_tokens * srcs[rank].cp_size * dst.cp_size
-    return {
-        t // src_tokens % srcs[rank].cp_size
-        for t in range(period)
-        if not section.cp or t // dst_tokens % dst.cp_size == dst.cp_rank
-    }
+    period = grain(src, other) * src.cp_size * grain(dst, section) * dst.cp_size
+    own = itertools.takewhile(lambda token: token < period, tokens_of_rank(dst, section))
+    return {token // grain(src, other) % src.cp_size for token in own}
 
 
-def chosen_source(
-    srcs: Mapping[int, Layout], name: str, at: Mapping[str, int], cp_class: int, turn: tuple[int, int]
-) -> int:
+def cuts_a_part(srcs: Mapping[int, Layout], dsts: Mapping[int, Layout]) -> bool:
+    """Whether some sub-block ends inside a part of a token axis: the one thing that a plan of these may refuse."""
+    for dst in dsts.values():
+        for section in (section for region in dst.regions for section in region.sections):
+            for rank, (theirs, _) in holders(srcs, section.name).items():
+                for other in theirs:
+                    sides = [(srcs[rank], other), (dst, section)]
+                    sizes = [block_tokens(one) for _, one in sides]
+                    sizes += [grain(of, one) for of, one in sides if dealt(of, one) and of.cp_size > 1]
+                    units = [axis.unit for _, one in sides for axis in one.axes if axis.name == "token"]
+                    if any(math.gcd(*sizes) % unit for unit in units):
+                        return True
+    return False
+
+
+def chosen_source(srcs: Mapping[int, Layout], name: str, at: Cell, cp_class: int, turn: tuple[int, int]) -> int:
     """The source from which dst rank ``turn[0]`` of ``turn[1]`` takes one index of a section."""
-    ranks = [r for r, (_, cls) in holders(srcs, name).items() if cls == cp_class]
+    there = holders(srcs, name)
+    ranks = [rank for rank, (_, cls) in there.items() if cls == cp_class]
     begin = turn[0] * len(ranks) // turn[1]
     for rank in ranks[begin:] + ranks[:begin]:
-        section = holders(srcs, name)[rank][0]
-        ranges = {axis.name: (axis.start, axis.stop) for axis in section.axes}
-        if all(ranges[axis][0] <= index < ranges[axis][1] for axis, index in at.items()):
+        if any(at in cells(section) for section in there[rank][0]):
             return rank
-    raise LookupError(f"no source of class {cp_class} holds {name} at {dict(at)}")
+    raise LookupError(f"no source of class {cp_class} holds {name} at {at}")

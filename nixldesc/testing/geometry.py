@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from random import Random
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from nixldesc import Axis, Layout, Region, Section
 
@@ -26,12 +27,12 @@ class EnginePair:
     """Two engines with the same model: rank -> ``Layout`` on each side.
 
     ``places``: dst rank -> ``(dst_rank, dst_size)`` as ``plan`` takes them: its number among the
-    dst ranks of its pipeline stage, which hold the same sections.
+    dst ranks of its pipeline stage. ``senders``: as ``plan`` takes it.
 
     >>> from nixldesc import plan
     >>> pair = random_pair(Random(1))
     >>> rank, (dst_rank, dst_size) = next(iter(pair.places.items()))
-    >>> found = plan(pair.dsts[rank], pair.srcs, dst_rank=dst_rank, dst_size=dst_size)
+    >>> found = plan(pair.dsts[rank], pair.srcs, dst_rank=dst_rank, dst_size=dst_size, senders=pair.senders)
     >>> found.keys() <= pair.srcs.keys()
     True
     """
@@ -39,6 +40,7 @@ class EnginePair:
     srcs: dict[int, Layout]
     dsts: dict[int, Layout]
     places: dict[int, tuple[int, int]]
+    senders: Literal["one", "all"] = "one"
 
 
 _LIMITS = Limits()
@@ -67,20 +69,24 @@ def random_pair(rnd: Random, limits: Limits = _LIMITS) -> EnginePair:
         {rank: layout for rank, (_, layout) in src.items()},
         {rank: layout for rank, (_, layout) in dst.items()},
         places,
+        rnd.choice(limits.senders),
     )
 
 
 # -- an engine ---------------------------------------------------------------------------------
+
+_Box = dict[str, tuple[int, int]]  # axis -> the range that is held
 
 
 class _Style(NamedTuple):
     """How an engine lays one section in a block."""
 
     part: Part
-    order: tuple[str, ...]  # axes from outermost to innermost, the token axis included
+    order: tuple[tuple[str, int], ...]  # (axis, which of its parts), outermost first, the token axis included
     pads: tuple[int, ...]  # bytes left free after each step of an axis
     gap: int  # bytes left free before it
-    shares: tuple[tuple[int, int], ...]  # the range of the split axis by TP rank
+    boxes: list[list[_Box]]  # what each TP rank holds, in so many sections
+    units: dict[str, tuple[int, ...]]  # axis -> in what steps it is stored, where the range allows
 
 
 class _Served(NamedTuple):
@@ -99,6 +105,7 @@ class _Chunk(NamedTuple):
     block_tokens: int
     dealt: bool
     stage: int
+    spread: bool  # a region for each of its sections
 
 
 class _Place(NamedTuple):
@@ -127,6 +134,7 @@ def _engine(
     chunks = _chunks(rnd, detail, limits, model, served, tp, pp)
     pp = 1 + max(chunk.stage for chunk in chunks)
     places = _regions(rnd, limits, chunks)
+    grain = rnd.choice(limits.cp_tokens) if cp > 1 and model.exact else None
     keys = list(range(tp * cp * pp))
     if detail.random() < 0.2:
         keys = sorted(detail.sample(range(3 * len(keys)), len(keys)))
@@ -137,7 +145,8 @@ def _engine(
     found = {}
     for key, (t, c, p) in zip(keys, ranks, strict=True):
         mine = [place for place in places if place.chunks[0].stage == p]
-        found[key] = p, Layout(_rank(detail, mine, t, anonymous), cp_rank=c, cp_size=cp)
+        if regions := _rank(detail, limits, mine, t, anonymous):
+            found[key] = p, Layout(regions, cp_rank=c, cp_size=cp, cp_tokens=grain)
     return found
 
 
@@ -186,27 +195,70 @@ def _chunks(
         groups = tuple(one.group for one in of)
         apart = len(styles) > 1 and rnd.random() < 0.3
         for some in [(style,) for style in styles] if apart else [tuple(styles)]:
-            chunks.append(_Chunk(some, groups, of[0].block_tokens, of[0].dealt, stage))
+            spread = any(len(held) > 1 for style in some for held in style.boxes) and rnd.random() < 0.4
+            chunks.append(_Chunk(some, groups, of[0].block_tokens, of[0].dealt, stage, spread))
     return chunks
 
 
-def _like(order: tuple[str, ...], model: tuple[str, ...]) -> tuple[str, ...]:
+def _like(order: tuple[tuple[str, int], ...], model: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
     first = model[:1]
     return first + tuple(a for a in order if a not in first) if set(first) <= set(order) else order
 
 
 def _style(rnd: Random, detail: Random, limits: Limits, part: Part, tp: int) -> _Style:
-    names = [axis.name for axis in part.axes if axis.name != "byte"] + ["token"] * bool(part.tokens)
-    detail.shuffle(names)
-    names += [axis.name for axis in part.axes if axis.name == "byte"]
+    units = {axis: tuple(unit for unit in steps if rnd.random() < 0.7) for axis, steps in part.units.items()}
+    names = [axis.name for axis in part.axes] + ["token"] * bool(part.tokens)
+    order = [(name, level) for name in names for level in range(len(units.get(name, ())) + 1)]
+    last = [key for key in order if key == ("byte", len(units.get("byte", ())))]
+    order = [key for key in order if key not in last]
+    detail.shuffle(order)
+    order += last
     loose = limits.any_order and detail.random() < 0.2
     if loose and detail.random() < 0.3:
-        detail.shuffle(names)
-    pads = tuple(detail.choice((0, 0, 1, 2)) if loose else 0 for _ in names)
+        detail.shuffle(order)
+    pads = tuple(detail.choice((0, 0, 1, 2)) if loose else 0 for _ in order)
     gap = detail.choice((0, 0, 0, 1, 4)) if limits.any_order else 0
-    size = next((axis.stop for axis in part.axes if axis.name == part.split), 0)
-    shares = tuple(_shares(rnd, limits, size, tp)) if size else ((0, 0),) * tp
-    return _Style(part, tuple(names), pads, gap, shares)
+    return _Style(part, tuple(order), pads, gap, _boxes(rnd, limits, part, tp), units)
+
+
+def _boxes(rnd: Random, limits: Limits, part: Part, tp: int) -> list[list[_Box]]:
+    """What each TP rank holds; together they hold all of it."""
+    whole = {axis.name: (axis.start, axis.stop) for axis in part.axes if axis.name in part.split}
+    if not whole or rnd.random() < 0.12:
+        return [[whole]] * tp
+    if limits.boxes and rnd.random() < 0.3:
+        return _pieces(rnd, whole, tp)
+    axis = rnd.choice(part.split)
+    if limits.boxes and len(whole) > 1 and rnd.random() < 0.5:
+        other = rnd.choice([name for name in part.split if name != axis])
+        outer = rnd.choice([n for n in range(1, tp + 1) if tp % n == 0])
+        rows, columns = _shares(rnd, limits, whole[axis][1], outer), _shares(rnd, limits, whole[other][1], tp // outer)
+        return [[whole | {axis: row, other: column}] for row in rows for column in columns]
+    return [[whole | {axis: share}] for share in _shares(rnd, limits, whole[axis][1], tp)]
+
+
+def _pieces(rnd: Random, whole: _Box, tp: int) -> list[list[_Box]]:
+    """The whole cut up anyhow; a rank may hold several pieces or none, and some that others hold too."""
+    pieces = [whole]
+    for _ in range(rnd.randint(1, 2 * tp)):
+        at, axis = rnd.randrange(len(pieces)), rnd.choice(sorted(whole))
+        start, stop = pieces[at][axis]
+        if stop - start > 1:
+            cut = rnd.randint(start + 1, stop - 1)
+            pieces[at : at + 1] = [pieces[at] | {axis: (start, cut)}, pieces[at] | {axis: (cut, stop)}]
+    held: list[list[_Box]] = [[] for _ in range(tp)]
+    for piece in pieces:
+        held[rnd.randrange(tp)].append(piece)
+    for boxes in held:
+        if rnd.random() < 0.3:  # a replica of any box, inside another piece or across several
+            boxes.append({axis: _some(rnd, *ends) for axis, ends in whole.items()})
+    return held
+
+
+def _some(rnd: Random, start: int, stop: int) -> tuple[int, int]:
+    """A range inside a range."""
+    low = rnd.randint(start, stop - 1)
+    return low, rnd.randint(low + 1, stop)
 
 
 def _shares(rnd: Random, limits: Limits, size: int, tp: int) -> list[tuple[int, int]]:
@@ -248,6 +300,7 @@ def _regions(rnd: Random, limits: Limits, chunks: list[_Chunk]) -> list[_Place]:
             n
             for n, place in enumerate(places)
             if place.onto == n
+            and not any(chunk.spread for chunk in (*place.chunks, *some))
             and place.chunks[0].stage == some[0].stage
             and not set(place.chunks[0].groups) & set(some[0].groups)
         ]
@@ -263,49 +316,73 @@ def _regions(rnd: Random, limits: Limits, chunks: list[_Chunk]) -> list[_Place]:
 
 class _Page(NamedTuple):
     place: _Place
+    name: str
     sections: tuple[Section, ...]
     length: int
 
 
-def _rank(rnd: Random, places: Sequence[_Place], tp_rank: int, anonymous: bool) -> list[Region]:
-    pages = []
-    for place in places:
-        sections = _sections(place, tp_rank)
-        end = max(section.end for section in sections)
-        pages.append(_Page(place, sections, end + rnd.choice((0, 0, 0, 3))))
+def _rank(rnd: Random, limits: Limits, places: Sequence[_Place], tp_rank: int, anonymous: bool) -> list[Region]:
+    pages = [page for place in places for page in _pages(rnd, place, tp_rank)]
     cursors: dict[tuple[str, int], int] = {}
     regions = []
-    for number in sorted({place.onto for place in places}):
-        shared = [page for page in pages if page.place.onto == number]
+    for shared in _sharing(pages):
         stride = max(page.length + page.place.gap for page in shared)
         num_blocks = rnd.randint(10, 60)
-        memory = shared[0].place.mem_type, rnd.choice((0, 0, 1, 3))
-        start = cursors.get(memory, _start(rnd, memory[0])) + rnd.choice((0, 0, 16, 100))
+        counts = _counts(rnd, num_blocks, limits.segments if len(shared) == 1 and rnd.random() < 0.3 else 1)
+        segments = []
+        for count in counts:
+            memory = shared[0].place.mem_type, rnd.choice((0, 0, 1, 3))
+            start = cursors.get(memory, _start(rnd, memory[0])) + rnd.choice((0, 0, 16, 100))
+            cursors[memory] = start + stride * count
+            segments.append((start, count, memory[1]))
         for page in shared:
             own = page.length + page.place.gap
             apart = len(shared) == 1 or rnd.random() < 0.3
-            regions.append(_region(page, start, own if apart else stride, num_blocks, memory, anonymous))
-        cursors[memory] = start + stride * num_blocks
+            regions.append(_region(page, segments, own if apart else stride, anonymous))
     rnd.shuffle(regions)
     return regions
+
+
+def _pages(rnd: Random, place: _Place, tp_rank: int) -> list[_Page]:
+    """What a block of each of the place's regions is on this rank: one, one a part, or none."""
+    sections = _sections(place, tp_rank)
+    name = "+".join(dict.fromkeys(section.name for section in sections))
+    pages = [(name, sections)] if sections else []
+    if any(chunk.spread for chunk in place.chunks):
+        pages = [(f"{name}#{number}", (section,)) for number, section in enumerate(sections)]
+    ends = [max(section.end for section in some) + rnd.choice((0, 0, 0, 3)) for _, some in pages]
+    return [_Page(place, name, some, end) for (name, some), end in zip(pages, ends, strict=True)]
+
+
+def _sharing(pages: Sequence[_Page]) -> list[list[_Page]]:
+    """Pages that lie in the same memory."""
+    found: dict[object, list[_Page]] = {}
+    for page in pages:
+        spread = any(chunk.spread for chunk in page.place.chunks)
+        found.setdefault(page.name if spread else page.place.onto, []).append(page)
+    return list(found.values())
+
+
+def _counts(rnd: Random, num_blocks: int, most: int) -> list[int]:
+    """How many blocks lie in each segment."""
+    cuts = sorted(rnd.sample(range(1, num_blocks), rnd.randint(0, most - 1)))
+    return [stop - start for start, stop in pairwise([0, *cuts, num_blocks])]
 
 
 def _start(rnd: Random, mem_type: str) -> int:
     return 0 if mem_type == "FILE" else rnd.choice((0x1000, 0x7F00_0000_0000, 0xFFFF_8000_0000_0000))
 
 
-def _region(page: _Page, start: int, stride: int, num_blocks: int, memory: tuple[str, int], anonymous: bool) -> Region:
-    opaque = len(page.sections) == 1 and not page.sections[0].axes and not page.sections[0].offset
-    name = "+".join(section.name for section in page.sections)
-    return Region(
-        name,
-        start,
-        page.sections[0].itemsize if opaque else page.length,
-        num_blocks,
+def _region(page: _Page, segments: Sequence[tuple[int, int, int]], stride: int, anonymous: bool) -> Region:
+    whole = page.sections[0]
+    opaque = len(page.sections) == 1 and not whole.axes and not whole.offset and whole.name == page.name
+    return Region.segmented(
+        page.name,
+        whole.itemsize if opaque else page.length,
+        segments,
         block_stride=stride,
         groups=None if anonymous else page.place.chunks[0].groups,
-        mem_type=memory[0],
-        device_id=memory[1],
+        mem_type=page.place.mem_type,
         sections=None if opaque else page.sections,
     )
 
@@ -314,25 +391,26 @@ def _sections(place: _Place, tp_rank: int) -> tuple[Section, ...]:
     sections: list[Section] = []
     cursor = 0
     for chunk in place.chunks:
-        laid = _chunk_sections(chunk, tp_rank, cursor)
-        sections += laid
-        cursor = max(section.end for section in sections)
+        sections += _chunk_sections(chunk, tp_rank, cursor)
+        cursor = max((section.end for section in sections), default=0)
     return tuple(sections)
 
 
 def _chunk_sections(chunk: _Chunk, tp_rank: int, cursor: int) -> list[Section]:
     """One after another, or, when all have the same outermost range, row beside row."""
-    axes = [_local_axes(style, chunk.block_tokens, tp_rank) for style in chunk.styles]
+    styles = [style for style in chunk.styles for _ in style.boxes[tp_rank]]
+    boxes = [box for style in chunk.styles for box in style.boxes[tp_rank]]
+    axes = [_axes(style, chunk.block_tokens, box) for style, box in zip(styles, boxes, strict=True)]
     outer = {some[0] if some else None for some in axes}
     beside = len(axes) > 1 and len(outer) == 1 and None not in outer
     beside = beside and chunk.styles[0].gap != 1
     sections = []
     inner = []
-    for style, some in zip(chunk.styles, axes, strict=True):
+    for style, some in zip(styles, axes, strict=True):
         strides, extent = _steps(some[beside:], style.part.itemsize, style.pads)
         inner.append((strides, extent + (0 if beside else style.gap)))
     step = sum(extent for _, extent in inner)
-    for style, some, (strides, extent) in zip(chunk.styles, axes, inner, strict=True):
+    for style, some, (strides, extent) in zip(styles, axes, inner, strict=True):
         part = style.part
         offset = cursor if beside else cursor + style.gap
         plain = not beside and not any(style.pads)
@@ -342,12 +420,17 @@ def _chunk_sections(chunk: _Chunk, tp_rank: int, cursor: int) -> list[Section]:
     return sections
 
 
-def _local_axes(style: _Style, block_tokens: int, tp_rank: int) -> tuple[Axis, ...]:
-    whole = {axis.name: axis for axis in style.part.axes}
-    whole["token"] = Axis("token", 0, max(1, block_tokens * style.part.tokens))
-    if style.part.split:
-        whole[style.part.split] = Axis(style.part.split, *style.shares[tp_rank])
-    return tuple(whole[name] for name in style.order)
+def _axes(style: _Style, block_tokens: int, box: _Box) -> tuple[Axis, ...]:
+    """The axes of one section from outermost to innermost, in parts where the range is one of whole steps."""
+    ranges = {axis.name: (axis.start, axis.stop) for axis in style.part.axes}
+    ranges |= {"token": (0, max(1, block_tokens * style.part.tokens)), **box}
+    found: dict[tuple[str, int], Axis] = {}
+    for name, (start, stop) in ranges.items():
+        steps = [unit for unit in style.units.get(name, ()) if start % unit == stop % unit == 0]
+        for level, (above, unit) in enumerate(pairwise([0, *steps, 1])):
+            low, high = (0, above // unit) if above else (start // unit, stop // unit)
+            found[name, level] = Axis(name, low, high, unit)
+    return tuple(found[key] for key in style.order if key in found)
 
 
 def _steps(axes: Sequence[Axis], itemsize: int, pads: tuple[int, ...]) -> tuple[list[int], int]:

@@ -1,14 +1,21 @@
 """The identity of every byte of a request: a number for its section, indices, position and place.
 
-Addresses are computed here from what the ranks say (regions, sections, axes, tables), by loops of
-its own over blocks and axes; nothing is shared with planning.
+::
+
+    what a rank says                      what it means here
+    Section, Axis, unit, cp_rank ...      byte (offset in the block) -> section, index on each axis, token of the block
+    a table's entry                       block id, and which tokens of the sequence that rank's entry holds
+    Region.segments                       block id -> address, in which memory
+
+Addresses and positions are computed here from what the ranks say, by loops of its own over entries, tokens and axes;
+nothing is shared with planning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,30 +24,47 @@ from .copies import DeliveryError, Memory
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from nixldesc import Axis, Layout, Region, Section
+    from nixldesc import Layout, Region, Section
 
     from .copies import Addresses, Table, Tables
 
     Numbers = NDArray[np.int64]
 
-__all__ = ["NONE", "Held", "Identities", "all_held", "find"]
+__all__ = ["MAY", "MUST", "NEVER", "NONE", "Held", "Identities", "Painted", "all_held", "find"]
+
+#: What may happen to a listed byte of dst: nothing, one copy or none, exactly one copy.
+NEVER, MAY, MUST = 0, 1, 2
+
+# What counts beside a section's axes; no axis can have these names by accident.
+_GROUP, _POSITION, _ITEM = "(group)", "(position)", "(item)"
+#: No bytes at all.
+NONE: Addresses = np.zeros(0, np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The listed blocks of one group, as one section of one region of one rank sees them."""
+    """The listed blocks of one group in one memory, as one section of one region of one rank sees them.
 
-    rank: int
+    `blocks[i]` begins at `starts[i]`; step t of its token axis is token `tokens[i, t]` of the sequence (without a token
+    axis: its one step is position `tokens[i, 0]`).
+    """
+
+    memory: Memory
     region: Region
     section: Section
     ordinal: int  # which of the region's groups
-    blocks: Addresses
-    positions: Numbers
+    blocks: Numbers
+    starts: Addresses
+    tokens: Numbers
 
-    @property
-    def memory(self) -> Memory:
-        """Where the blocks are."""
-        return Memory(self.rank, self.region.mem_type, self.region.device_id)
+
+class Painted(NamedTuple):
+    """Bytes, [block][byte]: `token` is where in the sequence, `first` the first token of the block; -1: no tokens."""
+
+    addr: Addresses
+    identity: Addresses
+    token: Numbers
+    first: Numbers
 
 
 def all_held(layouts: Mapping[int, Layout], tables: Mapping[int, Tables], null_block: int | None) -> Iterator[Held]:
@@ -51,41 +75,75 @@ def all_held(layouts: Mapping[int, Layout], tables: Mapping[int, Tables], null_b
             groups = range(len(given)) if region.groups is None else region.groups
             for section in region.sections:
                 for ordinal, group in enumerate(groups):
-                    listed = list(_entries(layout, section, given[group], null_block))
-                    blocks = np.array([block for block, _ in listed], np.uint64)
-                    positions = np.array([position for _, position in listed], np.int64)
-                    yield Held(rank, region, section, ordinal, blocks, positions)
+                    yield from _held(rank, layout, region, section, ordinal, given[group], null_block)
 
 
-def _entries(layout: Layout, section: Section, table: Table, null_block: int | None) -> Iterator[tuple[int, int]]:
-    """The (block id, position in the sequence) of each entry that stands for something."""
-    skip = getattr(table, "skip", 0)
-    sharded = section.cp and _block_tokens(section) > 0
-    ids: Iterable[Any] = getattr(table, "ids", table)  # type: ignore[arg-type]
+def _held(
+    rank: int, layout: Layout, region: Region, section: Section, ordinal: int, table: Table, null_block: int | None
+) -> Iterator[Held]:
+    blocks, starts, tokens, devices = [], [], [], []
+    for entry, block in _entries(table, null_block):
+        start, device = _start(region, block)
+        blocks.append(block)
+        starts.append(start)
+        devices.append(device)
+        tokens.append(_tokens(layout, section, entry))
+    for device in sorted(set(devices)) or [region.device_id]:
+        here = np.array(devices, np.uint64) == device
+        yield Held(
+            Memory(rank, region.mem_type, device),
+            region,
+            section,
+            ordinal,
+            np.array(blocks, np.int64)[here],
+            np.array(starts, np.uint64)[here],
+            np.array(tokens, np.int64).reshape(-1, _block_tokens(section) or 1)[here],
+        )
+
+
+def _entries(table: Table, null_block: int | None) -> Iterator[tuple[int, int]]:
+    """Which entry of the rank's full list each block id is, placeholders left out."""
+    skip, at = getattr(table, "skip", 0), getattr(table, "at", None)
+    ids: Any = getattr(table, "ids", table)
     for i, block in enumerate(ids):
-        if null_block is not None and block == null_block:
-            continue
-        entry = skip + i
-        yield int(block), layout.cp_rank + entry * layout.cp_size if sharded else entry
+        if null_block is None or block != null_block:
+            yield (skip + i if at is None else int(at[i])), int(block)
+
+
+def _tokens(layout: Layout, section: Section, entry: int) -> list[int]:
+    """The tokens of the sequence that an entry of the rank's list holds: dealt to the ranks grain by grain."""
+    size = _block_tokens(section)
+    if not size:
+        return [entry]
+    local = range(entry * size, (entry + 1) * size)
+    if not section.cp or layout.cp_size == 1:
+        return list(local)
+    grain = layout.cp_tokens or size
+    return [(turn * layout.cp_size + layout.cp_rank) * grain + i for turn, i in (divmod(at, grain) for at in local)]
+
+
+def _start(region: Region, block: int) -> tuple[int, int]:
+    """The address of a block, and its device."""
+    if not 0 <= block < region.num_blocks:
+        raise ValueError(f"region {region.name!r} has {region.num_blocks} blocks, block {block} is none of them")
+    for base, count, device in region.segments.tolist():
+        if block < count:
+            return base + block * region.block_stride, device
+        block -= count
+    raise ValueError(f"the segments of region {region.name!r} hold fewer blocks than it has")
 
 
 def _block_tokens(section: Section) -> int:
     """Tokens in one block; 0 for a section without a token axis."""
-    return next((axis.stop for axis in section.axes if axis.name == "token"), 0)
+    return _span(section).get("token", 0)
 
 
-def _name(axis: Axis) -> str:
-    return axis.name
-
-
-def _words(sizes: Mapping[str, int]) -> list[str]:
-    return [axis for axis in sizes if axis not in (_GROUP, _POSITION, _ITEM)]
-
-
-# What counts beside a section's axes; no axis can have these names by accident.
-_GROUP, _POSITION, _ITEM = "(group)", "(position)", "(item)"
-#: No bytes at all.
-NONE: Addresses = np.zeros(0, np.uint64)
+def _span(section: Section) -> dict[str, int]:
+    """For each axis the last index that the section holds, plus one; an axis stored in parts counts once."""
+    last: dict[str, int] = {}
+    for axis in section.axes:
+        last[axis.name] = last.get(axis.name, 0) + (axis.stop - 1) * axis.unit
+    return {name: index + 1 for name, index in last.items()}
 
 
 class Identities:
@@ -97,15 +155,11 @@ class Identities:
     def __init__(self, srcs: Mapping[int, Layout], dsts: Mapping[int, Layout], held: list[Held]) -> None:
         self._sizes: dict[str, dict[str, int]] = {}  # section -> axis -> its global size
         self._tokens: dict[str, bool] = {}
-        for layout in (*srcs.values(), *dsts.values()):
-            for region in layout.regions:
-                for section in region.sections:
-                    self._learn(section, len(region.groups or ()))
+        for _, region, section in _sections(srcs, dsts):
+            self._learn(section, len(region.groups or ()))
         for one in held:
             sizes = self._sizes[one.section.name]
-            per_block = _block_tokens(one.section) or 1
-            last = int(one.positions.max(initial=0)) + 1
-            sizes[_POSITION] = max(sizes[_POSITION], last * per_block)
+            sizes[_POSITION] = max(sizes[_POSITION], int(one.tokens.max(initial=0)) + 1)
             sizes[_GROUP] = max(sizes[_GROUP], one.ordinal + 1)
         self._first: dict[str, int] = {}
         self._step: dict[str, dict[str, int]] = {}
@@ -122,12 +176,10 @@ class Identities:
             raise ValueError("the sections are too large to give every byte a number of 64 bits")
 
     def _learn(self, section: Section, num_groups: int) -> None:
-        axes = [axis for axis in section.axes if axis.name != "token"]
-        sizes = {_GROUP: max(1, num_groups), _POSITION: 1}
-        sizes |= {axis.name: axis.stop for axis in sorted(axes, key=_name)}
-        sizes[_ITEM] = section.itemsize
+        span = _span(section)
+        tokens = span.pop("token", 0) > 0
+        sizes = {_GROUP: max(1, num_groups), _POSITION: 1, **dict(sorted(span.items())), _ITEM: section.itemsize}
         known = self._sizes.setdefault(section.name, sizes)
-        tokens = _block_tokens(section) > 0
         if (
             known.keys() != sizes.keys()
             or known[_ITEM] != section.itemsize
@@ -140,32 +192,39 @@ class Identities:
         for axis, size in sizes.items():
             known[axis] = max(known[axis], size)
 
+    def _page(self, section: Section) -> tuple[Addresses, Addresses, Numbers]:
+        """For each byte of one block: where it lies, its number at position 0, the step of the token axis."""
+        step = self._step[section.name]
+        offset = np.array(section.offset, np.uint64)
+        number = np.array(self._first[section.name], np.uint64)
+        token = np.array(0, np.int64)
+        for axis, stride in zip(section.axes, section.strides, strict=True):
+            local = np.arange(axis.stop - axis.start)
+            index = (local + axis.start) * axis.unit
+            is_token = axis.name == "token"
+            offset = np.add.outer(offset, local.astype(np.uint64) * np.uint64(stride))
+            number = np.add.outer(number, index.astype(np.uint64) * np.uint64(0 if is_token else step[axis.name]))
+            token = np.add.outer(token, index * is_token)
+        inside = np.arange(section.itemsize, dtype=np.uint64)
+        whole = np.add.outer(token, np.zeros(section.itemsize, np.int64))
+        return np.add.outer(offset, inside).ravel(), np.add.outer(number, inside).ravel(), whole.ravel()
+
     def inside(self, section: Section) -> Addresses:
         """The numbers of one block's bytes at position 0 of the first group, tokens apart."""
-        step = self._step[section.name]
-        number = np.full((), self._first[section.name], np.uint64)
-        for axis in section.axes:
-            if axis.name != "token":
-                index = np.arange(axis.start, axis.stop, dtype=np.uint64)
-                number = number[..., None] + index * np.uint64(step[axis.name])
-        return number.reshape(-1)
+        return np.unique(self._page(section)[1])
 
-    def paint(self, held: Held) -> tuple[Addresses, Addresses]:
-        """The address of every listed byte of one section, and its number."""
-        region, section = held.region, held.section
-        step = self._step[section.name]
-        per_block = _block_tokens(section) or 1
-        addr = held.blocks * np.uint64(region.block_stride)
-        addr += np.uint64(region.base_addr + section.offset)
-        number = held.positions.astype(np.uint64) * np.uint64(per_block * step[_POSITION])
-        number += np.uint64(self._first[section.name] + held.ordinal * step[_GROUP])
-        for axis, stride in zip(section.axes, section.strides, strict=True):
-            local = np.arange(axis.stop - axis.start, dtype=np.uint64)
-            addr = addr[..., None] + local * np.uint64(stride)
-            each = step[_POSITION] if axis.name == "token" else step[axis.name]
-            number = number[..., None] + (local + np.uint64(axis.start)) * np.uint64(each)
-        inside = np.arange(section.itemsize, dtype=np.uint64)
-        return (addr[..., None] + inside).reshape(-1), (number[..., None] + inside).reshape(-1)
+    def paint(self, held: Held) -> Painted:
+        """The address of every listed byte of one section, and its number; [block][byte]."""
+        step = self._step[held.section.name]
+        offset, number, at = self._page(held.section)
+        token = held.tokens[:, at]
+        addr = np.add.outer(held.starts, offset)
+        identity = token.astype(np.uint64) * np.uint64(step[_POSITION]) + number
+        identity += np.uint64(held.ordinal * step[_GROUP])
+        first = np.broadcast_to(held.tokens.min(axis=1, keepdims=True), token.shape)
+        if not self._tokens[held.section.name]:
+            token = first = np.full_like(token, -1)
+        return Painted(addr, identity, token, first)
 
     def check_sources(
         self,
@@ -177,19 +236,15 @@ class Identities:
         if allow_missing is True:
             return
         allowed = allow_missing or ()
-        known = [
-            self.inside(section) for layout in srcs.values() for region in layout.regions for section in region.sections
-        ]
+        known = [self.inside(section) for _, _, section in _sections(srcs)]
         known_numbers = np.sort(np.concatenate(known or [NONE]))
-        for rank, layout in dsts.items():
-            for region in layout.regions:
-                for section in region.sections:
-                    numbers = self.inside(section)
-                    lacking = numbers[find(known_numbers, numbers) < 0]
-                    if lacking.size and section.name not in allowed:
-                        raise DeliveryError(
-                            f"dst rank {rank}, region {region.name!r}: no source holds {self.say(int(lacking[0]))}"
-                        )
+        for rank, region, section in _sections(dsts):
+            numbers = self.inside(section)
+            lacking = numbers[find(known_numbers, numbers) < 0]
+            if lacking.size and section.name not in allowed:
+                raise DeliveryError(
+                    f"dst rank {rank}, region {region.name!r}: no source holds {self.say(int(lacking[0]))}"
+                )
 
     def say(self, number: int) -> str:
         """One byte in words: ``section 'L0', head 3, token 17, byte 1 of the item``."""
@@ -206,6 +261,18 @@ class Identities:
         if group:
             words.append(f"of the region's groups number {group}")
         return ", ".join(words)
+
+
+def _sections(*sides: Mapping[int, Layout]) -> Iterator[tuple[int, Region, Section]]:
+    for side in sides:
+        for rank, layout in side.items():
+            for region in layout.regions:
+                for section in region.sections:
+                    yield rank, region, section
+
+
+def _words(sizes: Mapping[str, int]) -> list[str]:
+    return [axis for axis in sizes if axis not in (_GROUP, _POSITION, _ITEM)]
 
 
 def find(ascending: Addresses, wanted: Addresses) -> Numbers:

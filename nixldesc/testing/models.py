@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from nixldesc import Axis
 
 __all__ = ["KINDS", "Cache", "Life", "Limits", "Model", "Part", "random_model"]
 
-KINDS = ("attention", "kv", "scaled", "mla", "state", "opaque")
+KINDS = ("attention", "kv", "scaled", "mla", "stacked", "state", "weight", "opaque")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +18,15 @@ class Limits:
     """What random engines may be like; narrow it to what the connector under test can do.
 
     ``tp``, ``cp``, ``pp``: largest sizes; ``ranks``: most ranks of one engine. ``kinds``: of caches
-    (``KINDS``: K and V packed, K and V apart, data with scales, a replicated latent, recurrent
-    state, an opaque region). ``block_tokens``: what either side may choose from. ``ragged``: also
-    head counts that the width does not divide, with any replication. ``aliased``: regions that
-    share memory, and regions of several groups. ``any_order``: axes and padding anywhere in a page.
+    (``KINDS``: K and V packed, K and V apart, data with scales, a replicated latent, layers and
+    heads in one array, recurrent state, a matrix of up to four axes, an opaque region).
+    ``block_tokens``, ``cp_tokens``: what either side may choose from. ``segments``: most memories
+    of one region. ``senders``: what ``plan`` may be told.
+
+    ``ragged``: also head counts that the width does not divide, with any replication. ``boxes``:
+    ranks hold boxes cut along several axes, in any number of parts, some twice. ``swizzled``: axes
+    stored in parts. ``aliased``: regions that share memory, and regions of several groups.
+    ``any_order``: axes and padding anywhere in a page.
 
     >>> Limits(cp=1, block_tokens=(4,), mem_types=("DRAM",)).pp
     2
@@ -35,7 +40,12 @@ class Limits:
     kinds: tuple[str, ...] = KINDS
     mem_types: tuple[str, ...] = ("VRAM", "DRAM", "FILE")
     block_tokens: tuple[int, ...] = (1, 2, 3, 4, 6)
+    cp_tokens: tuple[int | None, ...] = (None,)
+    segments: int = 3
+    senders: tuple[Literal["one", "all"], ...] = ("one",)
     ragged: bool = True
+    boxes: bool = True
+    swizzled: bool = True
     aliased: bool = True
     any_order: bool = True
 
@@ -45,9 +55,10 @@ class Part(NamedTuple):
 
     name: str
     axes: tuple[Axis, ...]  # without the token axis
-    split: str  # the axis that tensor parallelism may cut, "" for none
+    split: tuple[str, ...]  # the axes that a rank may hold a range of
     itemsize: int
     tokens: int  # entries per token of the sequence, 0 for state
+    units: dict[str, tuple[int, ...]]  # axis -> in what steps it may be stored in parts, the largest first
 
 
 class Life(NamedTuple):
@@ -70,9 +81,10 @@ class Model(NamedTuple):
 
     lives: tuple[Life, ...]
     caches: tuple[Cache, ...]
+    exact: bool  # every token has one entry in each section of it: a grain in tokens means the same to all
 
 
-_TOKEN_KINDS = ("attention", "kv", "scaled", "mla")
+_TOKEN_KINDS = ("attention", "kv", "scaled", "mla", "stacked")
 
 
 def random_model(rnd: Random, limits: Limits, *, sharded: bool) -> Model:
@@ -87,6 +99,7 @@ def random_model(rnd: Random, limits: Limits, *, sharded: bool) -> Model:
         mixed = kind == "token" and bool(states) and not sharded and rnd.random() < 0.3
         sizes = (1,) if kind == "state" else limits.block_tokens
         lives.append(Life(kind, (rnd.choice(sizes),) if mixed else sizes, mixed))
+    exact = rnd.random() < 0.7
     caches = []
     for number in range(max(len(lives), rnd.randint(1, limits.caches))):
         life = number if number < len(lives) else rnd.randrange(len(lives))
@@ -96,31 +109,40 @@ def random_model(rnd: Random, limits: Limits, *, sharded: bool) -> Model:
             allowed = tokens + states
         also = [n for n, other in enumerate(lives) if other == what and n != life]
         shared = limits.aliased and also and rnd.random() < 0.3
-        parts = _parts(rnd, f"L{number}", rnd.choice(allowed))
+        parts = _parts(rnd, f"L{number}", rnd.choice(allowed), 1 if exact else rnd.choice((1, 1, 2)))
+        if limits.swizzled:
+            parts = tuple(part._replace(units=_units(rnd, part)) for part in parts)
         caches.append(Cache(parts, (life, rnd.choice(also)) if shared else (life,)))
-    return Model(tuple(lives), tuple(caches))
+    return Model(tuple(lives), tuple(caches), exact)
 
 
-def _parts(rnd: Random, name: str, kind: str) -> tuple[Part, ...]:
+def _parts(rnd: Random, name: str, kind: str, per_token: int) -> tuple[Part, ...]:
     if kind == "opaque":
-        return (Part(name, (), "", rnd.choice((1, 4, 12)), 0),)
+        return (Part(name, (), (), rnd.choice((1, 4, 12)), 0, {}),)
+    if kind == "weight":
+        names = rnd.sample(("expert", "row", "column", "plane"), rnd.choice((1, 2, 2, 3, 4)))
+        axes = tuple(Axis(axis, 0, rnd.choice((1, 2, 3, 4, 6)[: 7 - len(names)])) for axis in names)
+        return (Part(name, axes, tuple(names), rnd.choice((1, 2, 4)), 0, {}),)
     if kind == "state":
         return _state_parts(rnd, name)
-    per_token = rnd.choice((1, 1, 1, 2))
-    size = rnd.choice((1, 2, 3))
+    size = rnd.choice((1, 2, 3, 4))
     if kind == "mla":
-        return (Part(name, *_bytes(rnd, (), size + 1), per_token),)
-    heads = (Axis("head", 0, rnd.choice((1, 2, 3, 4, 6))),)
-    if kind == "attention":
-        return (Part(name, *_bytes(rnd, heads, size), per_token),)
-    names = (".k", ".v") if kind == "kv" else (".data", ".scale")
+        return (Part(name, *_bytes(rnd, (), size + 1), per_token, {}),)
+    heads: tuple[Axis, ...] = (Axis("head", 0, rnd.choice((1, 2, 3, 4, 6))),)
+    if kind == "stacked":
+        heads = (Axis("layer", 0, rnd.choice((1, 2, 3, 4))), *heads)
+    if kind in ("attention", "stacked"):
+        return (Part(name, *_bytes(rnd, heads, size), per_token, {}),)
+    names = [".k", ".v"] if kind == "kv" else [".data", ".scale"]
     sizes = (size, size) if kind == "kv" else (size, 1)
-    return tuple(Part(name + end, *_bytes(rnd, heads, size), per_token) for end, size in zip(names, sizes, strict=True))
+    return tuple(
+        Part(name + end, *_bytes(rnd, heads, size), per_token, {}) for end, size in zip(names, sizes, strict=True)
+    )
 
 
-def _bytes(rnd: Random, axes: tuple[Axis, ...], size: int) -> tuple[tuple[Axis, ...], str, int]:
-    """Axes, split axis and itemsize: the bytes of an item as an axis or as the item."""
-    split = axes[0].name if axes else ""
+def _bytes(rnd: Random, axes: tuple[Axis, ...], size: int) -> tuple[tuple[Axis, ...], tuple[str, ...], int]:
+    """Axes, those that may be split, and itemsize: the bytes of an item as an axis or as the item."""
+    split = tuple(axis.name for axis in axes)
     if rnd.random() < 0.5:
         return (*axes, Axis("byte", 0, size)), split, 1
     return axes, split, size
@@ -131,11 +153,18 @@ def _state_parts(rnd: Random, name: str) -> tuple[Part, ...]:
     item = rnd.choice((1, 2))
     wanted = rnd.choice((("x",), ("x", "B", "C"), ("q", "k", "v")))
     parts = [
-        Part(f"{name}.{part}", (Axis("channel", 0, rnd.choice((1, 2, 4, 6))), rows), "channel", item, 0)
+        Part(f"{name}.{part}", (Axis("channel", 0, rnd.choice((1, 2, 4, 6))), rows), ("channel",), item, 0, {})
         for part in wanted
     ]
     if rnd.random() < 0.7:
         lane = rnd.choice((0, 3))
         axes = (Axis("head", 0, rnd.choice((1, 2, 4))), Axis("lane", lane, lane + rnd.choice((1, 2))))
-        parts.append(Part(f"{name}.ssm", axes, "head", rnd.choice((1, 4)), 0))
+        parts.append(Part(f"{name}.ssm", axes, ("head",), rnd.choice((1, 4)), 0, {}))
     return tuple(parts)
+
+
+def _units(rnd: Random, part: Part) -> dict[str, tuple[int, ...]]:
+    """Steps of which each divides the one before, so that any two choices among them can meet."""
+    names = [axis.name for axis in part.axes] + ["token"] * bool(part.tokens)
+    some = [name for name in names if rnd.random() < 0.15]
+    return {name: rnd.choice(((2,), (2,), (3,), (4, 2), (6, 2), (6, 3))) for name in some}

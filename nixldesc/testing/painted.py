@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .copies import Copies, DeliveryError, Memory, nixl_copies, planned_copies
-from .identities import NONE, Held, Identities, all_held, find
+from .identities import MAY, MUST, NEVER, NONE, Held, Identities, Painted, all_held, find
 
 if TYPE_CHECKING:
     from nixldesc import Layout
@@ -62,6 +62,7 @@ def check_delivery(
     copies: Iterable[Copies],
     *,
     null_block: int | None = None,
+    tokens: int | None = None,
     allow_missing: Collection[str] | bool = (),
 ) -> Delivery:
     """Prove that ``copies`` deliver one request: every covered byte, exactly once, nothing else.
@@ -72,8 +73,10 @@ def check_delivery(
     descriptor ids, ``planned_copies`` for plans).
 
     A dst byte is covered when some source lists a block that holds the same byte: the same
-    section, global indices and position in the sequence. Sections in ``allow_missing`` (``True``:
-    any) may have no source.
+    section, global indices and position in the sequence. With ``tokens`` (the request's tokens) a
+    byte of a later token need not arrive, and only may in a block that also holds one of them.
+    Sections in ``allow_missing`` (``True``: any) may have no source. Where sources divide a
+    request among them (``senders="all"``), list for each what it sends: nothing is elected here.
 
     Every listed byte is looked at (about 90 bytes of memory for each byte delivered): describe
     small blocks, and list a few of them.
@@ -101,22 +104,23 @@ position 0, byte 0 of the item (address 0x8050) holds block 4 of region 'K', whi
     held_dst = list(all_held(dsts, dst_blocks, null_block))
     names = Identities(srcs, dsts, held_src + held_dst)
     names.check_sources(srcs, dsts, allow_missing)
-    painted = _painted("src", names, held_src)
+    painted = _painted("src", names, held_src, None)
     known = np.sort(np.concatenate([canvas.identity for canvas in painted.values()] or [NONE]))
-    targets = _painted("dst", names, held_dst)
+    targets = _painted("dst", names, held_dst, tokens)
     by_source = dict.fromkeys(srcs, 0)
     wrong: list[tuple[Memory, int]] = []
     for one in given:
         wrong += _copy(one, painted, targets, by_source)
     delivered = uncovered = 0
     for memory, canvas in targets.items():
-        covered = find(known, canvas.identity) >= 0
-        delivered += int(covered.sum())
-        uncovered += int((~covered).sum())
-        bad = np.where(covered, (canvas.writes != 1) | (canvas.holds != canvas.identity), canvas.writes != 0)
-        wrong += [(memory, int(addr)) for addr in canvas.addr[bad]]
+        due = np.where(find(known, canvas.identity) >= 0, canvas.due, NEVER)
+        own = canvas.holds == canvas.identity
+        delivered += int(((due != NEVER) & own & (canvas.writes == 1)).sum())
+        uncovered += int(((due == NEVER) & (canvas.due == MUST)).sum())
+        right = (canvas.writes == 1) & own & (due != NEVER) | (canvas.writes == 0) & (due != MUST)
+        wrong += [(memory, int(addr)) for addr in canvas.addr[~right]]
     if wrong:
-        words = _Words(names, known, srcs, dsts, held_src, held_dst, given)
+        words = _Words(names, known, srcs, dsts, held_src, held_dst, given, tokens)
         raise DeliveryError(f"{words.say(*min(wrong))}. Wrong bytes in all: {len(set(wrong))}")
     return Delivery(delivered, uncovered, by_source)
 
@@ -130,20 +134,30 @@ class _Canvas:
 
     addr: Addresses
     identity: Addresses
+    due: Numbers
     holds: Addresses
     writes: Numbers
 
 
-def _painted(side: str, names: Identities, held: list[Held]) -> dict[Memory, _Canvas]:
-    pieces: dict[Memory, list[tuple[Addresses, Addresses]]] = {}
+def _due(painted: Painted, tokens: int | None) -> Numbers:
+    """What may happen to each byte: behind the request's last token none need arrive."""
+    if tokens is None:
+        return np.full(painted.addr.shape, MUST)
+    behind = np.where(painted.first < tokens, MAY, NEVER)
+    return np.where(painted.token < tokens, MUST, behind)
+
+
+def _painted(side: str, names: Identities, held: list[Held], tokens: int | None) -> dict[Memory, _Canvas]:
+    pieces: dict[Memory, list[tuple[Addresses, Addresses, Numbers]]] = {}
     for one in held:
-        pieces.setdefault(one.memory, []).append(names.paint(one))
+        bytes_ = names.paint(one)
+        due = _due(bytes_, tokens)
+        pieces.setdefault(one.memory, []).append((bytes_.addr.ravel(), bytes_.identity.ravel(), due.ravel()))
     canvases = {}
     for memory, parts in pieces.items():
-        addr = np.concatenate([part[0] for part in parts])
-        identity = np.concatenate([part[1] for part in parts])
+        addr, identity, due = map(np.concatenate, zip(*parts, strict=True))
         order = np.argsort(addr, kind="stable")
-        addr, identity = addr[order], identity[order]
+        addr, identity, due = addr[order], identity[order], due[order]
         twice = np.flatnonzero(addr[1:] == addr[:-1])
         if twice.size:
             at = int(twice[0])
@@ -152,7 +166,7 @@ def _painted(side: str, names: Identities, held: list[Held]) -> dict[Memory, _Ca
                 f" {names.say(int(identity[at]))}, and {names.say(int(identity[at + 1]))}"
                 " (a placeholder id is named by null_block)"
             )
-        canvases[memory] = _Canvas(addr, identity, np.zeros_like(identity), np.zeros(addr.size, np.int64))
+        canvases[memory] = _Canvas(addr, identity, due, np.zeros_like(identity), np.zeros(addr.size, np.int64))
     return canvases
 
 
@@ -210,22 +224,26 @@ class _Words:
     held_src: list[Held]
     held_dst: list[Held]
     copies: list[Copies]
+    tokens: int | None
 
     def say(self, memory: Memory, addr: int) -> str:
         writers = list(self._writers(memory, addr))
-        place, number = self._look(self.held_dst, memory, addr)
-        if number is None:
+        found = self._look(self.held_dst, memory, addr)
+        if found is None:
             where = _place(self.dsts, self.held_dst, memory, addr)
             return (
                 f"dst rank {memory.rank}, address {addr:#x}: {where}, was written"
                 f" ({self._contents(*writers[0])}) although the request does not cover it"
             )
+        place, number, due = found
         what = f"dst {place}: {self.names.say(number)} (address {addr:#x})"
         if not writers:
             return f"{what} was not delivered"
         contents = self._contents(*writers[0])
         if np.uint64(number) not in self.known:
             return f"{what} was written ({contents}) although no source lists it"
+        if due == NEVER:
+            return f"{what} was written ({contents}) although the request ends before token {self.tokens}"
         if len(writers) > 1:
             return f"{what} was written {len(writers)} times"
         return f"{what} holds {contents}; it must hold itself"
@@ -238,28 +256,33 @@ class _Words:
                         yield one.src, src + addr - dst
 
     def _contents(self, memory: Memory, addr: int) -> str:
-        _, number = self._look(self.held_src, memory, addr)
-        what = _place(self.srcs, self.held_src, memory, addr) if number is None else self.names.say(number)
+        found = self._look(self.held_src, memory, addr)
+        what = _place(self.srcs, self.held_src, memory, addr) if found is None else self.names.say(found[1])
         return f"{what} (src rank {memory.rank}, address {addr:#x})"
 
-    def _look(self, held: list[Held], memory: Memory, addr: int) -> tuple[str, int | None]:
+    def _look(self, held: list[Held], memory: Memory, addr: int) -> tuple[str, int, int] | None:
+        """Where a listed byte lies, what it is, and whether it may be written."""
         for one in held:
             if one.memory == memory:
-                addrs, numbers = self.names.paint(one)
-                for at in np.flatnonzero(addrs == np.uint64(addr)):
-                    block = (addr - one.region.base_addr) // one.region.block_stride
-                    place = f"rank {memory.rank}, region {one.region.name!r}, block {block}"
-                    return place, int(numbers[at])
-        return "", None
+                painted = self.names.paint(one)
+                due = _due(painted, self.tokens)
+                for i, byte in np.argwhere(painted.addr == np.uint64(addr)).tolist():
+                    place = f"rank {memory.rank}, region {one.region.name!r}, block {one.blocks[i]}"
+                    return place, int(painted.identity[i, byte]), int(due[i, byte])
+        return None
 
 
 def _place(layouts: Mapping[int, Layout], held: list[Held], memory: Memory, addr: int) -> str:
     """An unpainted address in words."""
     for region in layouts[memory.rank].regions if memory.rank in layouts else ():
-        block, inside = divmod(addr - region.base_addr, region.block_stride)
-        if (region.mem_type, region.device_id) != memory[1:] or not 0 <= block < region.num_blocks:
-            continue
-        name = f"block {block} of region {region.name!r}"
-        listed = any(block in one.blocks for one in held if one.rank == memory.rank and one.region.name == region.name)
-        return f"byte {inside} of {name}, padding" if listed else f"{name}, which is not listed"
+        first = 0
+        for base, count, device in region.segments.tolist():
+            block, inside = divmod(addr - base, region.block_stride)
+            if (region.mem_type, device) == memory[1:] and 0 <= block < count:
+                block += first
+                name = f"block {block} of region {region.name!r}"
+                own = [one for one in held if one.memory.rank == memory.rank and one.region.name == region.name]
+                listed = any(block in one.blocks for one in own)
+                return f"byte {inside} of {name}, padding" if listed else f"{name}, which is not listed"
+            first += count
     return f"outside every region of {memory}"

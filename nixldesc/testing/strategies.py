@@ -14,7 +14,7 @@ tested by making its copies for them and asking ``check_delivery``::
                 copies += nixl_copies(src_rank, dst_rank, *tables, *ids)
         check_delivery(
             transfer.srcs, transfer.dsts, transfer.src_blocks, transfer.dst_blocks, copies,
-            null_block=transfer.null_block,
+            null_block=transfer.null_block, tokens=transfer.tokens,
         )
 
 Who has layouts already, made by a connector's own code, draws only the tables: ``requests``.
@@ -23,10 +23,10 @@ All strategies shrink towards few small caches, one rank and short lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
@@ -51,7 +51,7 @@ class Transfer:
     True
     >>> transfer.dsts.keys() == transfer.dst_blocks.keys()
     True
-    >>> transfer.null_block == transfer.request.null_block
+    >>> (transfer.null_block, transfer.tokens) == (transfer.request.null_block, transfer.request.tokens)
     True
     """
 
@@ -79,6 +79,11 @@ class Transfer:
         return self.request.dst_blocks
 
     @property
+    def tokens(self) -> int | None:
+        """The request's tokens, where its lists are to be taken so."""
+        return self.request.tokens
+
+    @property
     def null_block(self) -> int | None:
         """The placeholder id of both sides."""
         return self.request.null_block
@@ -97,14 +102,7 @@ def tp_pairs(limits: Limits = _LIMITS) -> st.SearchStrategy[EnginePair]:
     return _drawn(lambda rnd: random_pair(rnd, limits))
 
 
-def requests(
-    srcs: Mapping[int, Layout],
-    dsts: Mapping[int, Layout],
-    *,
-    most: int = 12,
-    trimmed: bool = True,
-    null_blocks: Sequence[int | None] = (None, 0, -1, 1_000_000),
-) -> st.SearchStrategy[Request]:
+def requests(srcs: Mapping[int, Layout], dsts: Mapping[int, Layout], **how: Any) -> st.SearchStrategy[Request]:
     """Block tables for layouts that you have: as ``random_request``, which says what it takes.
 
     >>> srcs = {0: Layout([Region("K", 0x1000, 16, 40)])}
@@ -116,7 +114,7 @@ def requests(
     ...     assert len(request.src_blocks[0][0]) == len(request.dst_blocks[0][0])
     >>> test()
     """
-    return _drawn(lambda rnd: random_request(rnd, srcs, dsts, most=most, trimmed=trimmed, null_blocks=null_blocks))
+    return _drawn(lambda rnd: random_request(rnd, srcs, dsts, **how))
 
 
 def transfers(limits: Limits = _LIMITS) -> st.SearchStrategy[Transfer]:
@@ -132,7 +130,7 @@ def transfers(limits: Limits = _LIMITS) -> st.SearchStrategy[Transfer]:
 
     def draw(rnd: Random) -> Transfer:
         pair = random_pair(rnd, limits)
-        return Transfer(pair, random_request(rnd, pair.srcs, pair.dsts))
+        return Transfer(pair, random_request(rnd, pair.srcs, pair.dsts, senders=pair.senders))
 
     return _drawn(draw)
 

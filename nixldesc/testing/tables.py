@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from math import ceil
+from math import gcd, lcm
 from random import Random
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +21,16 @@ from nixldesc import Blocks, Layout, Region, Section
 
 __all__ = ["Request", "Table", "random_request", "random_tables"]
 
+AT = 0.3 if hasattr(Blocks, "at") else 0
+
 Table: TypeAlias = Blocks | Sequence[int] | NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """One request's block tables: rank -> one entry per group; ``null_block`` fits both sides.
+
+    ``tokens``: how many tokens the request has, where its lists are to be taken so.
 
     >>> request = Request({0: ([3, 1],)}, {0: ([7, 0],)}, null_block=0)
     >>> request.dst_blocks[0][0]
@@ -36,6 +40,7 @@ class Request:
     src_blocks: dict[int, tuple[Table, ...]]
     dst_blocks: dict[int, tuple[Table, ...]]
     null_block: int | None
+    tokens: int | None = None
 
 
 def random_tables(rnd: Random, layout: Layout, num_groups: int, *, most: int = 6) -> tuple[list[int], ...]:
@@ -62,15 +67,19 @@ def random_request(
     most: int = 12,
     trimmed: bool = True,
     null_blocks: Sequence[int | None] = (None, 0, -1, 1_000_000),
+    totals: bool = False,
+    senders: Literal["one", "all"] = "one",
 ) -> Request:
     """Block tables of one request for engines of one model.
 
-    ``most``: blocks in one list, about. ``trimmed``: lists may lack a cached prefix or an end,
-    and then say where they start (``Blocks``). ``null_blocks``: ids to choose the placeholder
-    from (``None``: no placeholders).
+    ``most``: blocks in one list, about. ``trimmed``: lists may lack a cached prefix, an end or
+    anything between, and then say which entries they are (``Blocks``). ``null_blocks``: ids to
+    choose the placeholder from (``None``: no placeholders). ``totals``: the request may say how
+    many tokens it has.
 
-    Source ranks of one context-parallel rank list the same positions (with other block ids);
-    destination ranks need not. Blocks of one rank never share memory.
+    Source ranks of one context-parallel rank list the same positions (with other block ids), or
+    with ``senders="all"`` different ones, so that nothing is listed by two. Destination ranks list
+    what they like. Blocks of one rank never share memory.
 
     >>> from nixldesc import Region
     >>> srcs = {0: Layout([Region("K", 0x1000, 16, 8)])}
@@ -84,13 +93,20 @@ def random_request(
         _side(detail, "src", srcs, most, null_block),
         _side(detail, "dst", dsts, most, null_block),
     )
+    links = [_Link.of(sides, spans, most) for spans in _linked(sides)]
+    lengths = [link.longest for link in links if link.of_tokens]
+    total = None
+    if totals and lengths and all(link.exact for link in links) and rnd.random() < 0.4:
+        total = rnd.randint(0, min(lengths))
+    how = _How(trimmed and rnd.random() < 0.5, null_block is not None and rnd.random() < 0.5, total, senders)
     lists: dict[tuple[str, int, int], _List] = {}
-    for nodes in _linked(sides):
-        _draw(rnd, detail, sides, nodes, lists, most, trimmed, null_block)
+    for link in links:
+        _draw(rnd, detail, link, lists, how)
     return Request(
         _tables(detail, sides[0], lists, null_block),
         _tables(detail, sides[1], lists, null_block),
         null_block,
+        total,
     )
 
 
@@ -114,9 +130,9 @@ def _side(rnd: Random, name: str, layouts: Mapping[int, Layout], most: int, null
 
 
 class _List(NamedTuple):
-    """One group's list on one rank: where it starts, and which of its entries are real."""
+    """One group's list on one rank: which entries of the full one it has, and which of these are real."""
 
-    skip: int
+    entries: tuple[int, ...]
     real: tuple[bool, ...]
     total: int
     plain: bool
@@ -128,10 +144,6 @@ def _groups(region: Region, num_groups: int) -> tuple[int, ...]:
 
 def _serving(layout: Layout, group: int) -> list[Region]:
     return [r for r in layout.regions if r.groups is None or group in r.groups]
-
-
-def _block_tokens(section: Section) -> int:
-    return next((axis.stop for axis in section.axes if axis.name == "token"), 0)
 
 
 def _sections(side: _Side) -> Iterator[tuple[Section, tuple[int, ...]]]:
@@ -151,7 +163,7 @@ def _linked(sides: tuple[_Side, _Side]) -> list[dict[Node, Fraction]]:
     }
     for section, groups in _sections(sides[1]):
         for other, other_groups in by_name.get(section.name, ()):
-            ratio = Fraction(_block_tokens(section) or 1, _block_tokens(other) or 1)
+            ratio = Fraction(section.block_tokens or 1, other.block_tokens or 1)
             for g, h in zip(other_groups, groups, strict=True):
                 edges["src", g]["dst", h] = ratio
                 edges["dst", h]["src", g] = 1 / ratio
@@ -173,49 +185,147 @@ def _linked(sides: tuple[_Side, _Side]) -> list[dict[Node, Fraction]]:
 # -- lengths and positions ---------------------------------------------------------------------
 
 
-def _sharded(side: _Side, group: int) -> bool:
-    """Whether context parallelism deals this group's blocks out."""
-    return any(
-        layout.cp_size > 1 and any(section.cp and _block_tokens(section) for section in region.sections)
-        for layout in side.layouts.values()
-        for region in _serving(layout, group)
+class _How(NamedTuple):
+    """What the lists of a request have in common."""
+
+    trimmed: bool
+    nulls: bool
+    tokens: int | None
+    senders: str
+
+
+class _Link(NamedTuple):
+    """Groups of both sides that must agree, and how many units of the sequence a block of each spans.
+
+    ``exact``: a unit is a token, to all sections.
+    """
+
+    sides: tuple[_Side, _Side]
+    spans: Mapping[Node, int]
+    longest: int
+    of_tokens: bool
+    exact: bool
+
+    @classmethod
+    def of(cls, sides: tuple[_Side, _Side], spans: Mapping[Node, Fraction], most: int) -> _Link:
+        by_name = {side.name: side for side in sides}
+        sizes = {node: _block_tokens(by_name[node[0]], node[1]) for node in spans}
+        of_tokens = any(sizes.values())
+        tokens = {node: max(held, default=1) for node, held in sizes.items()}
+        one = next(iter(spans))
+        ratios = all(span * tokens[one] == spans[one] * tokens[node] for node, span in spans.items())
+        exact = ratios and all(len(held) <= 1 for held in sizes.values())
+        common = lcm(*(span.denominator for span in spans.values()))
+        together = gcd(*(int(span * common) for span in spans.values()))
+        unit = spans[one] / tokens[one] if exact else Fraction(together, 2 * common)
+        units = {node: int(span / unit) for node, span in spans.items()}
+        longest = min(_room(by_name[name], group, most) * units[name, group] for name, group in spans)
+        if not exact and any(layout.cp_tokens for side in sides for layout in side.layouts.values()):
+            raise ValueError("with cp_tokens all sections that share a list must have the same block_tokens")
+        return cls(sides, units, longest, of_tokens, exact)
+
+    def has(self, layout: Layout, node: Node, length: int) -> int:
+        """How many entries the list of a rank has for a sequence of that length."""
+        span = self.spans[node]
+        if _sharded(layout, node[1]):
+            grain = layout.cp_tokens or span
+            length = sum(at // grain % layout.cp_size == layout.cp_rank for at in range(length))
+        return -(-length // span)
+
+    def fits(self, length: int, how: _How) -> bool:
+        """Whether two plain lists need no guess: it is said how many tokens they stand for, or they agree."""
+        if how.tokens is not None and self.of_tokens:
+            return True
+        if how.trimmed:
+            return False
+        sharded = any(
+            _sharded(layout, group)
+            for side in self.sides
+            for name, group in self.spans
+            if name == side.name
+            for layout in side.layouts.values()
+        )
+        equal = len(set(self.spans.values())) == 1
+        return equal or not (sharded or any(length % span for span in self.spans.values()))
+
+
+def _block_tokens(side: _Side, group: int) -> set[int]:
+    """The tokens of a block, as the sections of a group have them."""
+    regions = [region for layout in side.layouts.values() for region in _serving(layout, group)]
+    return {section.block_tokens for region in regions for section in region.sections} - {0}
+
+
+def _sharded(layout: Layout, group: int) -> bool:
+    """Whether context parallelism deals this group's tokens out."""
+    return layout.cp_size > 1 and any(
+        section.cp and section.block_tokens for region in _serving(layout, group) for section in region.sections
     )
 
 
-def _draw(
-    rnd: Random,
-    detail: Random,
-    sides: tuple[_Side, _Side],
-    spans: Mapping[Node, Fraction],
-    lists: dict[tuple[str, int, int], _List],
-    most: int,
-    trimmed: bool,
-    null_block: int | None,
-) -> None:
+def _draw(rnd: Random, detail: Random, link: _Link, lists: dict[tuple[str, int, int], _List], how: _How) -> None:
     """Choose one length for all of them, and what each rank's list says of it."""
-    by_name = {side.name: side for side in sides}
-    unit = min(spans.values()) / 2
-    largest = min(_room(by_name[name], group, most) * span for (name, group), span in spans.items())
-    most_units = int(largest / unit)
-    length = unit * (0 if detail.random() < 0.05 else rnd.randint(min(1, most_units), most_units))
-    trimmed = trimmed and rnd.random() < 0.5
-    nulls = null_block is not None and rnd.random() < 0.5
-    plain_side = rnd.choice(sides).name
-    alike = len(set(spans.values())) == 1  # plain lists of unequal blocks on both sides would be a guess
-    for (name, group), span in spans.items():
-        side = by_name[name]
-        sharded = _sharded(side, group)
+    shortest = 0 if detail.random() < 0.05 else min(1, link.longest)
+    length = rnd.randint(shortest, max(shortest, link.longest))
+    if how.tokens is not None and link.of_tokens:
+        length = how.tokens
+    both_plain = link.fits(length, how)
+    plain_side = rnd.choice(link.sides).name
+    for node in link.spans:
+        name, group = node
+        side = next(side for side in link.sides if side.name == name)
         known: dict[int, _List] = {}
         for rank, layout in side.layouts.items():
-            mine = ceil(length / span)
-            if sharded:
-                mine = len(range(layout.cp_rank, mine, layout.cp_size))
             # Replicas must agree, so that any of them may be the source.
-            who = rank if name == "dst" else layout.cp_rank if sharded else 0
+            who = rank if name == "dst" else layout.cp_rank if _sharded(layout, group) else -1
             if who not in known:
-                plain = (name == plain_side or (alike and not trimmed)) and detail.random() < 0.6
-                known[who] = _window(detail, mine, trimmed, nulls, plain)
+                plain = (name == plain_side or both_plain) and detail.random() < 0.6
+                known[who] = _window(detail, link.has(layout, node, length), plain, how)
             lists[name, group, rank] = known[who]
+        if name == "src" and how.senders == "all":
+            _share_out(detail, side, group, lists)
+
+
+def _share_out(rnd: Random, side: _Side, group: int, lists: dict[tuple[str, int, int], _List]) -> None:
+    """Leave each entry to ranks of which no two hold the same bytes at the same place."""
+    whole = {rank: lists[side.name, group, rank] for rank in side.layouts}
+    taken: dict[int, list[int]] = {rank: [] for rank in whole}
+    for entry in sorted({entry for one in whole.values() for entry in one.entries}):
+        chosen: list[int] = []
+        for rank in rnd.sample(sorted(whole), len(whole)):
+            layout = side.layouts[rank]
+            others = [side.layouts[other] for other in chosen]
+            if entry in whole[rank].entries and not any(_overlap(layout, other, group) for other in others):
+                chosen.append(rank)
+                taken[rank].append(entry)
+    for rank, one in whole.items():
+        if taken[rank] != list(one.entries):
+            real = [known for entry, known in zip(one.entries, one.real, strict=True) if entry in taken[rank]]
+            lists[side.name, group, rank] = _List(tuple(taken[rank]), tuple(real), one.total, False)
+
+
+def _overlap(one: Layout, other: Layout, group: int) -> bool:
+    """Whether two ranks hold bytes of one section and one position."""
+    theirs = [section for region in _serving(other, group) for section in region.sections]
+    for region in _serving(one, group):
+        for section in region.sections:
+            apart = section.cp and section.block_tokens > 0 and one.cp_rank != other.cp_rank
+            if not apart and any(_meet(section, there) for there in theirs if there.name == section.name):
+                return True
+    return False
+
+
+def _meet(one: Section, other: Section) -> bool:
+    boxes = _box(one), _box(other)
+    return all(boxes[0][name] & boxes[1][name] for name in boxes[0])
+
+
+def _box(section: Section) -> dict[str, set[int]]:
+    """For each axis the indices that are held."""
+    found: dict[str, set[int]] = {}
+    for axis in section.axes:
+        steps = [step * axis.unit for step in range(axis.start, axis.stop)]
+        found[axis.name] = {index + step for index in found.get(axis.name, {0}) for step in steps}
+    return found
 
 
 def _room(side: _Side, group: int, most: int) -> int:
@@ -223,13 +333,16 @@ def _room(side: _Side, group: int, most: int) -> int:
     return min([most, *(len(pools[group]) for pools in side.pools.values())])
 
 
-def _window(rnd: Random, total: int, trimmed: bool, nulls: bool, plain: bool) -> _List:
-    low, high = 0, total
-    if trimmed and total:
+def _window(rnd: Random, total: int, plain: bool, how: _How) -> _List:
+    entries = range(total)
+    if how.trimmed and total:
         low = rnd.choice((0, rnd.randint(0, total)))
         high = rnd.choice((total, rnd.randint(low, total)))
-    real = tuple(not (nulls and rnd.random() < 0.3) for _ in range(low, high))
-    return _List(low, real, total, plain and low == 0)
+        entries = range(low, high)
+    some = [entry for entry in entries if not (how.trimmed and rnd.random() < 0.2)] if rnd.random() < AT else entries
+    real = tuple(not (how.nulls and rnd.random() < 0.3) for _ in some)
+    whole = list(some) == list(range(total if how.tokens is not None else len(some)))
+    return _List(tuple(some), real, total, plain and whole)
 
 
 # -- block ids ---------------------------------------------------------------------------------
@@ -252,11 +365,13 @@ def _pools(rnd: Random, layout: Layout, num_groups: int, most: int, null_block: 
 
 def _shares_memory(layout: Layout, num_groups: int) -> bool:
     """Whether two groups of this rank address the same bytes."""
-    spans = []
+    spans: list[_Span] = []
     for region in layout.regions:
         if len(_groups(region, num_groups)) > 1:
             return True
-        spans.append(_span(region, 0, region.num_blocks))
+        for base, count, device in region.segments.tolist():
+            end = base + (count - 1) * region.block_stride + region.block_len
+            spans.append((region.mem_type, device, base, end))
     spans.sort()
     return any(_clash(first, second) for first, second in pairwise(spans))
 
@@ -264,10 +379,13 @@ def _shares_memory(layout: Layout, num_groups: int) -> bool:
 _Span = tuple[str, int, int, int]  # memory type, device, first address, end
 
 
-def _span(region: Region, block: int, count: int = 1) -> _Span:
-    start = region.base_addr + block * region.block_stride
-    end = start + (count - 1) * region.block_stride + region.block_len
-    return region.mem_type, region.device_id, start, end
+def _span(region: Region, block: int) -> _Span:
+    for base, count, device in region.segments.tolist():
+        if block < count:
+            start = base + block * region.block_stride
+            return region.mem_type, device, start, start + region.block_len
+        block -= count
+    raise ValueError(f"region {region.name!r} has too few blocks")
 
 
 def _clash(one: _Span, other: _Span) -> bool:
@@ -319,8 +437,11 @@ def _spelled(rnd: Random, ids: list[int], what: _List) -> Table:
         table = tuple(ids)
     elif spelling == 1 and all(-(2**31) <= block < 2**31 for block in ids):
         table = np.array(ids, rnd.choice((np.int32, np.int64)))
+    first = what.entries[0] if what.entries else what.total
     if what.plain:
         return table
-    if what.skip + len(ids) == what.total and rnd.random() < 0.5:
+    if list(what.entries) != list(range(first, first + len(ids))) or rnd.random() < AT / 2:
+        return Blocks(table, at=what.entries)  # type: ignore[call-arg]
+    if first + len(ids) == what.total and rnd.random() < 0.5:
         return Blocks.tail(table, what.total)
-    return Blocks(table, what.skip)
+    return Blocks(table, first)

@@ -11,7 +11,7 @@ from typing import Any
 
 import oracle
 import pytest
-from drawn import all_pairs, check, desc_ids, fewer, plans_of, request_copies
+from drawn import all_pairs, check, desc_ids, fewer, planned, plans_of, request_copies, said
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
@@ -56,51 +56,47 @@ def test_pushed_by_writers_that_know_no_addresses_of_their_siblings(transfer: Tr
     copies = []
     for writer in transfer.srcs:
         described = {rank: layout if rank == writer else moved_away(layout) for rank, layout in transfer.srcs.items()}
-        for rank, layout in transfer.dsts.items():
-            number, size = transfer.pair.places[rank]
-            own = plan(layout, described, dst_rank=number, dst_size=size).get(writer, ())
+        for rank in transfer.dsts:
+            own = planned(transfer, rank, described).get(writer, ())
             copies += request_copies(transfer, {rank: {writer: own}})  # type: ignore[dict-item]
     check(transfer, copies)
 
 
 def moved_away(layout: Layout) -> Layout:
     """The same layout at other addresses, as a sibling describes it."""
-    regions = []
-    for number, region in enumerate(layout.regions):
-        regions.append(
-            Region(
-                region.name,
-                number << 40,
-                region.block_len,
-                region.num_blocks,
-                block_stride=region.block_stride,
-                groups=region.groups,
-                mem_type=region.mem_type,
-                device_id=region.device_id,
-                sections=region.sections,
-            )
+    regions = [
+        Region(
+            region.name,
+            number << 40,
+            region.block_len,
+            region.num_blocks,
+            block_stride=region.block_stride,
+            groups=region.groups,
+            mem_type=region.mem_type,
+            device_id=region.device_id,
+            sections=region.sections,
         )
-    return Layout(regions, cp_rank=layout.cp_rank, cp_size=layout.cp_size)
+        for number, region in enumerate(layout.regions)
+    ]
+    return Layout(regions, cp_rank=layout.cp_rank, cp_size=layout.cp_size, cp_tokens=layout.cp_tokens)
 
 
 @fewer
-@given(transfers(Limits(cp=1, pp=1)))
+@given(transfers(Limits(cp=1, pp=1, boxes=False, senders=("one",))))
 def test_who_knows_only_the_sources_it_needs_passes_src_size(transfer: Transfer) -> None:
     assume(list(transfer.srcs) == list(range(len(transfer.srcs))))
-    for rank, layout in transfer.dsts.items():
-        number, size = transfer.pair.places[rank]
-        whole = plan(layout, transfer.srcs, dst_rank=number, dst_size=size)
+    for rank in transfer.dsts:
+        whole = planned(transfer, rank)
         needed = {source: transfer.srcs[source] for source in whole}
         assume(needed)
-        part = plan(layout, needed, dst_rank=number, dst_size=size, src_size=len(transfer.srcs))
+        part = planned(transfer, rank, needed, src_size=len(transfer.srcs))
         assert dict(part) == dict(whole)
 
 
 @fewer
 @given(transfers())
 def test_any_dst_rank_delivers_whoever_it_says_it_is(transfer: Transfer) -> None:
-    plans = {rank: plan(dst, transfer.srcs, dst_rank=2, dst_size=7) for rank, dst in transfer.dsts.items()}
-    check(transfer, request_copies(transfer, plans))
+    check(transfer, request_copies(transfer, plans_of(transfer, dst_rank=2, dst_size=7)))
 
 
 @fewer
@@ -128,13 +124,12 @@ def test_with_some_sources_gone_it_still_delivers_or_says_what_is_missing(transf
     srcs = {rank: transfer.srcs[rank] for rank in left}
     for rank, layout in transfer.dsts.items():
         lacking = oracle.lacking(srcs, layout)
-        number, size = transfer.pair.places[rank]
         if lacking:
             with pytest.raises(PeerMismatchError) as caught:
-                plan(layout, srcs, dst_rank=number, dst_size=size)
+                planned(transfer, rank, srcs)
             assert any(repr(name) in str(caught.value) for name in lacking)
             continue
-        found = plan(layout, srcs, dst_rank=number, dst_size=size)
+        found = planned(transfer, rank, srcs)
         copies = request_copies(transfer, {rank: found})
         check_delivery(
             srcs,
@@ -142,7 +137,7 @@ def test_with_some_sources_gone_it_still_delivers_or_says_what_is_missing(transf
             transfer.src_blocks,
             transfer.dst_blocks,
             copies,
-            null_block=transfer.null_block,
+            **said(transfer),
         )
 
 
@@ -156,8 +151,7 @@ def test_stages_that_push_their_own_layers_deliver_together(transfer: Transfer) 
     copies = []
     for names, srcs in stages.items():
         for rank, layout in transfer.dsts.items():
-            number, size = transfer.pair.places[rank]
-            found = plan(layout, srcs, dst_rank=number, dst_size=size, allow_missing=True)
+            found = planned(transfer, rank, srcs, allow_missing=True)
             mine = {s.name for region in layout.regions for s in region.sections}
             assert set(found.missing) == mine - names
             assert set(found.unused) == names - mine

@@ -57,6 +57,41 @@ def memories(layouts: dict[int, Layout]) -> Iterator[str]:
                 yield "padded blocks"
             if len({section.name.split(".")[0] for section in region.sections}) > 1:
                 yield "packed rows"
+            if len(region.segments) > 1:
+                yield "segments"
+        if layout.cp_tokens:
+            yield "a grain in tokens"
+        yield from parts(layout)
+
+
+def parts(layout: Layout) -> Iterator[str]:
+    held: dict[str, list[set[oracle.Cell]]] = {}
+    for _, section in sections_of({0: layout}):
+        held.setdefault(section.name, []).append(set(oracle.cells(section)))
+        if any(axis.unit > 1 for axis in section.axes):
+            yield "axes in parts"
+    for boxes in held.values():
+        if len(boxes) > 1:
+            yield "parts"
+            if any(one & other for one, other in itertools.combinations(boxes, 2)):
+                yield "indices held twice"
+
+
+def cut_axes(transfer: Transfer) -> Iterator[str]:
+    """On how many axes the two sides hold other ranges."""
+    src: dict[str, dict[str, set[tuple[int, int]]]] = {}
+    for _, section in sections_of(transfer.srcs):
+        for name, indices in spans(section).items():
+            src.setdefault(section.name, {}).setdefault(name, set()).add(indices)
+    for _, section in sections_of(transfer.dsts):
+        cut = [name for name, indices in spans(section).items() if indices not in src[section.name][name]]
+        if len(cut) > 1:
+            yield f"{min(len(cut), 3)} axes cut differently"
+
+
+def spans(section: Section) -> dict[str, tuple[int, int]]:
+    cells = [dict(cell) for cell in oracle.cells(section)]
+    return {name: (min(c[name] for c in cells), max(c[name] for c in cells)) for name in cells[0]}
 
 
 def order(section: Section) -> list[str]:
@@ -95,10 +130,16 @@ def shards(layouts: dict[int, Layout], side: str) -> Iterator[str]:
 
 
 def lists(transfer: Transfer) -> Iterator[str]:
+    if transfer.tokens is not None:
+        yield "a total of tokens"
+    if transfer.pair.senders == "all":
+        yield "all send"
     for tables in transfer.dst_blocks.values():
         for table in tables:
             if getattr(table, "skip", 0):
                 yield "a skipped prefix"
+            if getattr(table, "at", None) is not None:
+                yield "explicit entries"
             if isinstance(table, (list, tuple)) and transfer.null_block in table:
                 yield "placeholders"
 
@@ -107,6 +148,7 @@ def features(transfer: Transfer) -> set[str]:
     """What is special about a transfer."""
     return {
         *widths(transfer),
+        *cut_axes(transfer),
         *memories(transfer.srcs),
         *memories(transfer.dsts),
         *differences(transfer),
@@ -144,6 +186,12 @@ KINDS = {
     "shards with replicas on the destination side",
     "a skipped prefix",
     "placeholders",
+    "segments",
+    "parts",
+    "indices held twice",
+    "axes in parts",
+    "2 axes cut differently",
+    "3 axes cut differently",
 }
 
 
@@ -152,7 +200,8 @@ def test_random_transfers_reach_every_kind() -> None:
     for seed in range(600):
         rnd = Random(seed)
         pair = random_pair(rnd)
-        seen.update(features(Transfer(pair, random_request(rnd, pair.srcs, pair.dsts))))
+        request = random_request(rnd, pair.srcs, pair.dsts, senders=pair.senders)
+        seen.update(features(Transfer(pair, request)))
     assert {kind for kind in KINDS if seen[kind] < 3} == set()
     assert set(seen) <= KINDS
 
@@ -170,6 +219,10 @@ def test_random_transfers_reach_every_kind() -> None:
             ragged=False,
             aliased=False,
             any_order=False,
+            segments=1,
+            boxes=False,
+            swizzled=False,
+            senders=("one",),
         )
     )
 )
@@ -185,6 +238,11 @@ def test_limits_are_kept(transfer: Transfer) -> None:
         "other block_tokens",
         "not sharded by context parallelism",
         "pipeline stages",
+        "segments",
+        "parts",
+        "axes in parts",
+        "2 axes cut differently",
+        "all send",
     }
     assert features(transfer) & never == set()
     assert len(transfer.srcs) <= 2
@@ -194,21 +252,20 @@ def test_limits_are_kept(transfer: Transfer) -> None:
 @few
 @given(tp_pairs())
 def test_the_sources_hold_all_that_the_destinations_want(pair: EnginePair) -> None:
-    held = {(section.name, str(cell)) for _, section in sections_of(pair.srcs) for cell in oracle.cells(section)}
+    held = {(section.name, cell) for _, section in sections_of(pair.srcs) for cell in oracle.cells(section)}
     for _, section in sections_of(pair.dsts):
-        assert {(section.name, str(cell)) for cell in oracle.cells(section)} <= held
+        assert {(section.name, cell) for cell in oracle.cells(section)} <= held
 
 
 @few
-@given(transfers())
+@given(transfers(Limits(senders=("one",))))
 def test_replicas_list_the_same_positions(transfer: Transfer) -> None:
     """So that any of them may be the source: what one rank lists, all of its class list."""
     listed: dict[tuple[str, int], set[frozenset[oracle.Token]]] = {}
     for rank, layout in transfer.srcs.items():
         tokens = oracle.tokens(layout, transfer.src_blocks[rank], transfer.null_block)
         for _, section in sections_of({rank: layout}):
-            sharded = section.cp and oracle.block_tokens(section) > 0
-            key = section.name, layout.cp_rank if sharded else 0
+            key = section.name, layout.cp_rank if oracle.dealt(layout, section) else 0
             mine = frozenset(token for token in tokens if token[0] == section.name)
             listed.setdefault(key, set()).add(mine)
     assert all(len(sets) == 1 for sets in listed.values())
@@ -222,15 +279,15 @@ def test_no_two_listed_blocks_share_a_byte(transfer: Transfer) -> None:
         (transfer.dsts, transfer.dst_blocks),
     ):
         for rank, layout in layouts.items():
-            spans = []
+            taken = []
             for region in layout.regions:
+                places = {piece.block: (piece.device, piece.addr) for piece in oracle.pieces(region)}
                 for group in oracle.groups_of(region, len(blocks[rank])):
                     table: Any = blocks[rank][group]
                     for block in getattr(table, "ids", table):
                         if block != transfer.null_block:
-                            start = region.base_addr + int(block) * region.block_stride
-                            memory = region.mem_type, region.device_id
-                            spans.append((*memory, start, start + region.block_len))
-            spans.sort()
-            for one, other in itertools.pairwise(spans):
+                            device, start = places[int(block)]
+                            taken.append((region.mem_type, device, start, start + region.block_len))
+            taken.sort()
+            for one, other in itertools.pairwise(taken):
                 assert one[:2] != other[:2] or one[3] <= other[2]
