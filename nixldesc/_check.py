@@ -12,7 +12,23 @@ from numpy.typing import NDArray
 
 from nixldesc.errors import GeometryError
 
-__all__ = ["as_int", "as_name", "as_names", "brief", "check_ids_out", "check_rows_out", "few", "is_many"]
+__all__ = [
+    "MAX_NAME",
+    "MAX_WORD",
+    "as_int",
+    "as_name",
+    "as_names",
+    "brief",
+    "check_ids_out",
+    "check_rows_out",
+    "few",
+    "is_many",
+]
+
+
+#: Characters of a region's or section's name: errors repeat it. Of an axis or a dtype: kept with their pages.
+MAX_NAME = 2**10
+MAX_WORD = 2**7
 
 
 def brief(value: Any) -> str:
@@ -57,12 +73,14 @@ def as_int(value: Any, what: str, error: type[Exception] = GeometryError) -> int
     return int(value)
 
 
-def as_name(value: Any, what: str) -> str:
-    """Return `value`, a non-empty ``str``: :class:`TypeError` or :class:`GeometryError` otherwise."""
+def as_name(value: Any, what: str, most: int = MAX_NAME) -> str:
+    """Return `value`, a ``str`` of 1 to `most` characters: :class:`TypeError` or :class:`GeometryError` otherwise."""
     if not isinstance(value, str):
         raise TypeError(f"{what} must be a str, got {brief(value)}")
     if not value:
         raise GeometryError(f"{what} must not be empty")
+    if len(value) > most:
+        raise GeometryError(f"{what} must have at most {most} characters, got {len(value)}: {brief(value)}")
     return value
 
 

@@ -21,10 +21,14 @@ from nixldesc.memory.columns import Columns, Pages, num_rows
 from nixldesc.memory.region import Region
 from nixldesc.memory.sections import MAX_RUNS, MAX_WOVEN_RUNS, Section
 
-__all__ = ["MAX_DESCS", "prove_columns", "prove_pages", "prove_region", "prove_rows", "prove_total"]
+__all__ = ["MAX_BLOCK_PIECES", "MAX_DESCS", "prove_columns", "prove_pages", "prove_region", "prove_rows", "prove_total"]
 
 #: NIXL's prepared indices are int32.
 MAX_DESCS = 2**31 - 1
+#: Rows of a table: more segments and unevenly spaced pieces than any rank has registered.
+MAX_ROWS = 2**18
+#: Descriptors that one block id stands for, in all regions together: they become memory with the first request.
+MAX_BLOCK_PIECES = 2**22
 
 _SIZES = ("block_len", "num_blocks", "sub_blocks", "sub_stride", "runs", "run_stride")
 _BYTES = ("block_len", "block_stride", "sub_stride", "run_stride")
@@ -147,11 +151,19 @@ def prove_total(descs: int) -> None:
 
 def prove_rows(columns: Columns, forms: NDArray[np.int64]) -> None:
     """Bound the rows of a layout's table, which its segments and the pieces of unevenly spaced blocks make."""
-    rows = len(columns) if columns.plain else int(num_rows(columns, forms).sum())
-    if rows > MAX_RUNS:
+    if columns.plain:
+        return
+    rows = int(num_rows(columns, forms).sum())
+    if rows > MAX_ROWS:
         raise GeometryError(
-            f"the layout has {rows} table rows, for its blocks' pieces lie at no even spacing; at most {MAX_RUNS} are "
+            f"the layout has {rows} table rows, for its blocks' pieces lie at no even spacing; at most {MAX_ROWS} are "
             f"supported"
+        )
+    pieces = int((columns.sub_blocks * columns.runs).sum())
+    if pieces > MAX_BLOCK_PIECES:
+        raise GeometryError(
+            f"the layout's regions cut a block into {pieces:,} pieces, counted together, which one block id would "
+            f"stand for; at most {MAX_BLOCK_PIECES:,} are supported"
         )
 
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from nixldesc._check import as_int, as_name, brief, is_many
+from nixldesc._check import MAX_WORD, as_int, as_name, brief, is_many
 from nixldesc.errors import GeometryError
 
 __all__ = [
@@ -112,7 +112,7 @@ class Axis:
     unit: int = 1
 
     def __post_init__(self) -> None:
-        as_name(self.name, "axis name")
+        as_name(self.name, "axis name", MAX_WORD)
         for key in ("start", "stop", "unit"):
             object.__setattr__(self, key, as_int(getattr(self, key), f"axis {self.name!r}: {key}"))
         if not 0 <= self.start < self.stop < 2**64:
@@ -186,6 +186,8 @@ class Section:
         itemsize, offset = as_int(itemsize, f"{what}: itemsize"), as_int(offset, f"{what}: offset")
         if not isinstance(dtype, str):
             raise TypeError(f"{what}: dtype must be a str label, got {brief(dtype)}")
+        if len(dtype) > MAX_WORD:
+            raise GeometryError(f"{what}: dtype is a label of at most {MAX_WORD} characters, got {len(dtype)}")
         if not isinstance(cp, bool):
             raise TypeError(f"{what}: cp must be True or False, got {brief(cp)}")
         steps = _c_strides(axes, itemsize) if strides is None else _given_strides(strides, axes, what)

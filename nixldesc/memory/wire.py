@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nixldesc._check import as_int, as_name, brief, few
+from nixldesc._check import MAX_NAME, MAX_WORD, as_int, as_name, brief, few
 from nixldesc.errors import GeometryError
 from nixldesc.memory.columns import Columns, Page, Pages
 from nixldesc.memory.sections import MAX_AXES, Axis, Section
@@ -34,8 +34,14 @@ from nixldesc.memory.wire_segments import read_segments, segments_to_dict
 __all__ = ["VERSION", "layout_from_dict", "layout_to_dict", "version_of"]
 
 VERSION = 2
-#: More regions than any layout has: numbered names are few bytes, so their number is bounded before it is memory.
-MAX_REGIONS = 2**17
+#: More than any rank has. Numbered names and shared pages are few bytes, so what they stand for is bounded here, before
+#: it is memory: regions, their sections, the lists of blocks that they take, and the bytes of all names.
+MAX_REGIONS = 3 * 2**14
+MAX_SECTIONS = 3 * 2**14
+MAX_TAKEN_LISTS = 2**17
+MAX_NAME_BYTES = 2**23
+#: Pages of more sections are not kept for the next message.
+MAX_KEPT_SECTIONS = 16
 
 _COUNTS = ("num_blocks", "sub_blocks", "runs")
 _BYTES = ("base_addrs", "block_lens", "block_strides", "device_ids", "sub_strides", "run_strides")
@@ -104,10 +110,11 @@ def _add_pages(d: dict[str, Any], columns: Columns, names: Sequence[str], pages:
     kinds = {number: _page_to_dict(columns, names, pages, number, found) for number, found in users.items()}
     told: list[Any] = []
     place: dict[int, int] = {}
+    words: dict[str, int] = {}  # pages by what is said of them, for thousands of them may differ
     for number, kind in kinds.items():
-        if kind not in told:
+        place[number] = words.setdefault(repr(kind), len(told))
+        if place[number] == len(told):
             told.append(kind)
-        place[number] = told.index(kind)
     if told == [_OPAQUE]:
         return
     of = [place[number] for number in pages.of]
@@ -214,6 +221,8 @@ def layout_from_dict(d: dict[str, Any]) -> tuple[Columns, tuple[str, ...], Pages
     run_strides = reader.read("run_strides", np.uint64, lens, "block_lens")
     sub_strides = reader.read("sub_strides", np.uint64, lens, "block_lens")
     pieces = read_segments(d.get("segments", {}), size)
+    if pieces:
+        bases, devices, blocks = bases.copy(), devices.copy(), blocks.copy()
     for region, rows in pieces.items():
         bases[region], devices[region] = rows[0, 0], rows[0, 2]
         blocks[region] = min(sum(rows[:, 1].tolist()), 2**31)
@@ -221,6 +230,9 @@ def layout_from_dict(d: dict[str, Any]) -> tuple[Columns, tuple[str, ...], Pages
     groups, of = _read_groups(d.get("groups", [None])), reader.numbers("group_of")
     if max(of) >= len(groups):
         raise GeometryError(f"layout: group_of names entry {brief(max(of))} of groups, which has {len(groups)}")
+    lists = [len(taken or (None,)) for taken in groups]
+    if sum([lists[number] for number in of]) > MAX_TAKEN_LISTS:
+        raise GeometryError(f"layout: its regions take more than {MAX_TAKEN_LISTS} lists of blocks, counted together")
     plain = not pieces and "sub_blocks" not in d and "runs" not in d
     columns = Columns(
         bases, lens, blocks, strides, devices, subs, sub_strides, runs, run_strides, mems,
@@ -241,13 +253,13 @@ class _Columns:
         value = self._d.get(key)
         if key not in self._d:
             self.largest[key] = self.largest[like] if like else default
-            return default.copy() if like else np.full(self._size, default, dtype=dtype)
+            return default if like else _same(default, dtype, self._size)
         bound = 2**31 if dtype is np.int64 else 2**64
         if type(value) is int:
             if not 0 <= value < bound:
                 raise self._beyond(key, value, bound)
             self.largest[key] = value
-            return np.full(self._size, value, dtype=dtype)
+            return _same(value, dtype, self._size)
         items = _integers(value, f"layout: {key}")
         if len(items) != self._size:
             raise GeometryError(f"layout: {len(items)} entries in {key}, but {self._size} in names")
@@ -286,6 +298,11 @@ class _Columns:
         return tuple([check(item, f"layout: {key}[{i}]") for i, item in enumerate(items)])
 
 
+def _same(value: int, dtype: Any, size: int) -> NDArray[Any]:
+    """Return a column of one value, which takes no memory."""
+    return np.broadcast_to(np.array(value, dtype=dtype), size)
+
+
 def _integers(value: Any, what: str) -> Sequence[int]:
     items = _list(value, what)
     if set(map(type, items)) - {int}:
@@ -303,15 +320,18 @@ def _read_place(value: Any) -> Place:
 
 def _read_names(value: Any, what: str, limit: int = MAX_REGIONS) -> tuple[str, ...]:
     names: list[str] = []
+    numbered = 0
     for i, item in enumerate(_list(value, what)):
-        if type(item) is str and item:
+        if type(item) is str and 0 < len(item) <= MAX_NAME:
             names.append(item)
         elif isinstance(item, (list, tuple)):
             if len(item) != 4 or not isinstance(item[0], str) or not isinstance(item[3], str):
                 raise GeometryError(f"{what}[{i}] must be a name or [prefix, first, count, suffix], got {brief(item)}")
             first, count = as_int(item[1], f"{what}[{i}]: first"), as_int(item[2], f"{what}[{i}]: count")
-            length = len(item[0]) + len(item[3]) + 10
-            if not 0 <= first < 2**31 or not 0 < count <= limit or count * length > 2**24:
+            length = _weight(item[0]) + _weight(item[3]) + 10
+            numbered += max(count, 0) * length
+            as_name(item[0] + "0" + item[3], f"{what}[{i}]")
+            if not 0 <= first < 2**31 or not 0 < count <= limit or numbered > MAX_NAME_BYTES:
                 raise GeometryError(
                     f"{what}[{i}]: {brief(count)} names numbered from {brief(first)} on are no names of regions"
                 )
@@ -321,6 +341,11 @@ def _read_names(value: Any, what: str, limit: int = MAX_REGIONS) -> tuple[str, .
         if len(names) > limit:
             raise GeometryError(f"{what}: more than {limit} names")
     return tuple(names)
+
+
+def _weight(name: str) -> int:
+    """Return the bytes of a name's characters in memory, at most."""
+    return len(name) if name.isascii() else 4 * len(name)
 
 
 def _read_groups(value: Any) -> list[tuple[int, ...] | None]:
@@ -345,12 +370,12 @@ def _read_pages(d: dict[str, Any], reader: _Columns, names: tuple[str, ...], len
     if max(of) >= len(given):
         raise GeometryError(f"layout: page_of names page {brief(max(of))}, there are {len(given)}")
     kinds: list[Page] = [
-        () if item == _OPAQUE else _read_page(_frozen(item, f"layout: pages[{i}]"), f"layout: pages[{i}]")
+        () if item == _OPAQUE else _page(_frozen(item, f"layout: pages[{i}]"), f"layout: pages[{i}]")
         for i, item in enumerate(given)
     ]
     sizes = [1 if item == _OPAQUE else len(kind) for item, kind in zip(given, kinds, strict=True)]
-    if sum([sizes[number] for number in of]) > MAX_REGIONS * 4:
-        raise GeometryError(f"layout: more than {MAX_REGIONS * 4} sections")
+    if sum([sizes[number] for number in of]) > MAX_SECTIONS:
+        raise GeometryError(f"layout: more than {MAX_SECTIONS} sections")
     section_names = _read_section_names(d.get("section_names"), names, of, sizes, given)
     if _OPAQUE not in given:
         return Pages(tuple(kinds), tuple(of), section_names)
@@ -387,6 +412,8 @@ def _read_section_names(
         tails = [_read_names(item, "layout: section_names") for item in _list(value["pages"], "layout: section_names")]
         if [len(tail) for tail in tails] != [0 if page == _OPAQUE else n for page, n in zip(given, sizes, strict=True)]:
             raise GeometryError("layout: section_names must have a name for each section of each page")
+        weights = [sum(map(_weight, tail)) for tail in tails]
+        _prove_few_names(sum([_weight(name) * sizes[n] + weights[n] for name, n in zip(names, of, strict=True)]))
         cut = [tuple([tail[1:] if tail[0] == "+" else None for tail in named]) for named in tails]
         if any(tail is None for named in cut for tail in named):
             raise GeometryError("layout: section_names of pages must begin with '+': layers differ in their names")
@@ -396,7 +423,8 @@ def _read_section_names(
                 for name, number in zip(names, of, strict=True)
             ]
         )
-    flat = iter(_read_names(value["regions"], "layout: section_names", MAX_REGIONS * 4))
+    flat = iter(_read_names(value["regions"], "layout: section_names", MAX_SECTIONS))
+    _prove_few_names(sum([_weight(name) * sizes[n] for name, n in zip(names, of, strict=True)]))
     found: list[tuple[str, ...]] = []
     try:
         for name, number in zip(names, of, strict=True):
@@ -410,6 +438,11 @@ def _read_section_names(
     if next(flat, None) is not None:
         raise GeometryError("layout: section_names has more names than the regions have sections")
     return tuple(found)
+
+
+def _prove_few_names(weight: int) -> None:
+    if weight > MAX_NAME_BYTES:
+        raise GeometryError(f"layout: the names of its sections are more than {MAX_NAME_BYTES} bytes")
 
 
 def _named(tail: str, region: str) -> str:
@@ -454,12 +487,20 @@ def _axis(item: Any, what: str) -> tuple[Any, ...]:
     if not isinstance(item, (list, tuple)) or len(item) not in (3, 4):
         raise GeometryError(f"{what} must be [name, start, stop] or [name, start, stop, unit], got {brief(item)}")
     start, stop = _size(item[1], f"{what}: start"), _size(item[2], f"{what}: stop")
-    return as_name(item[0], f"{what}: name"), start, stop, _size(item[3], f"{what}: unit") if len(item) == 4 else 1
+    unit = _size(item[3], f"{what}: unit") if len(item) == 4 else 1
+    return as_name(item[0], f"{what}: name", MAX_WORD), start, stop, unit
 
 
-@lru_cache(maxsize=256)
+def _page(page: tuple[Any, ...], what: str) -> Page:
+    return _kept_page(page, what) if len(page) <= MAX_KEPT_SECTIONS else _read_page(page, what)
+
+
 def _read_page(page: tuple[Any, ...], what: str) -> Page:
     return tuple([_read_section(section, f"{what}[{i}]") for i, section in enumerate(page)])
+
+
+#: Engines of a fleet send the same pages time and again.
+_kept_page = lru_cache(maxsize=256)(_read_page)
 
 
 def _read_section(section: tuple[Any, ...], what: str) -> Section:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from nixldesc._check import as_int, brief
 from nixldesc.errors import GeometryError
-from nixldesc.memory.sections import MAX_RUNS
+from nixldesc.memory.proof import MAX_ROWS
 
 __all__ = ["read_segments", "segments_to_dict"]
 
@@ -51,7 +51,7 @@ def read_segments(value: Any, regions: int) -> dict[int, NDArray[np.uint64]]:
     if not isinstance(value, dict):
         raise GeometryError(f"layout: segments must be a dict, got {brief(value)}")
     found: dict[int, NDArray[np.uint64]] = {}
-    budget = MAX_RUNS
+    budget = MAX_ROWS
     for key, item in value.items():
         if not isinstance(key, str) or not key.isdecimal() or len(key) > 9 or int(key) >= regions:
             raise GeometryError(f"layout: segments: {brief(key)} is no number of a region, there are {regions}")
@@ -66,7 +66,7 @@ def read_segments(value: Any, regions: int) -> dict[int, NDArray[np.uint64]]:
             raise GeometryError(f"{what}: columns of {', '.join(map(str, counts))} entries, 0 standing for one of all")
         budget -= size
         if budget < 0:
-            raise GeometryError(f"{what}: more than {MAX_RUNS} segments")
+            raise GeometryError(f"{what}: more than {MAX_ROWS} segments")
         rows = np.empty((size, 3), dtype=np.uint64)
         for place, column in enumerate(item):
             rows[:, place] = _column(column, what)
@@ -86,8 +86,8 @@ def _count(column: Any, what: str) -> int:
     if set(column) != set(_STEPS):
         raise GeometryError(f"{what}: a column in steps has the keys first, step and count, got {brief(column)}")
     count = as_int(column["count"], f"{what}: count")
-    if not 2 <= count <= MAX_RUNS:
-        raise GeometryError(f"{what}: count must be in 2 to {MAX_RUNS}, got {brief(count)}")
+    if not 2 <= count <= MAX_ROWS:
+        raise GeometryError(f"{what}: count must be in 2 to {MAX_ROWS}, got {brief(count)}")
     return count
 
 

@@ -18,6 +18,8 @@ from math import prod
 
 import numpy as np
 
+from nixldesc.planning.limits import AT_ONCE, Limits
+
 __all__ = ["MAX_PIECES", "Box", "PartIndex", "apart", "choose", "meet", "volume"]
 
 #: A half-open range per axis.
@@ -65,10 +67,13 @@ def _without(box: Box, hole: Box) -> list[Box]:
     return left
 
 
-def choose(wanted: Box, holders: Sequence[Box]) -> tuple[list[tuple[int, Box]], list[Box]]:
+def choose(
+    wanted: Box, holders: Sequence[Box], limits: Limits | None = None
+) -> tuple[list[tuple[int, Box]], list[Box]]:
     """Return which holder sends which part of `wanted`, and what nobody holds.
 
-    Holders are asked in their order; each sends what it holds of what is still missing.
+    Holders are asked in their order; each sends what it holds of what is still missing. OverflowError where they
+    overlap in too many pieces, or the plan's `limits` allow no more looking.
 
     >>> choose(((2, 4),), [((2, 3),), ((2, 3),), ((3, 4),), ((3, 4),)])
     ([(0, ((2, 3),)), (2, ((3, 4),))], [])
@@ -78,7 +83,9 @@ def choose(wanted: Box, holders: Sequence[Box]) -> tuple[list[tuple[int, Box]], 
         part = meet(wanted, held)
         if part is not None:
             first.setdefault(part, number)
-    if len(first) > 8 and apart(list(first)):
+    if limits is not None:
+        limits.look(len(holders))
+    if len(first) > 8 and apart(list(first), limits):
         taken = [(number, part) for part, number in first.items()]
         if sum(volume(part) for part in first) == volume(wanted):
             return taken, []
@@ -91,6 +98,8 @@ def choose(wanted: Box, holders: Sequence[Box]) -> tuple[list[tuple[int, Box]], 
     for part in order:
         if not missing:
             break
+        if limits is not None:
+            limits.look(len(missing))
         still: list[Box] = []
         for gap in missing:
             piece = meet(gap, part)
@@ -105,7 +114,7 @@ def choose(wanted: Box, holders: Sequence[Box]) -> tuple[list[tuple[int, Box]], 
     return taken, missing
 
 
-def apart(boxes: Sequence[Box]) -> bool:
+def apart(boxes: Sequence[Box], limits: Limits | None = None) -> bool:
     """Whether no two boxes share an index (of boxes with at least one axis).
 
     >>> apart([((0, 2), (0, 2)), ((0, 2), (2, 4)), ((2, 4), (0, 4))]), apart([((0, 2),), ((1, 3),)])
@@ -120,7 +129,10 @@ def apart(boxes: Sequence[Box]) -> bool:
     numbers = np.array(order, dtype=np.uint64)  # boxes, axes, 2
     reach = np.maximum.accumulate(numbers[:, axis, 1])
     firsts = np.searchsorted(reach, numbers[:, axis, 0], side="right")
-    for here in np.flatnonzero(firsts < np.arange(len(order))).tolist():
+    near = np.flatnonzero(firsts < np.arange(len(order)))
+    if limits is not None:
+        limits.look(int((near - firsts[near]).sum()) // AT_ONCE + 4 * len(near))
+    for here in near.tolist():
         others, mine = numbers[firsts[here] : here], numbers[here]
         if ((others[:, :, 0] < mine[:, 1]) & (mine[:, 0] < others[:, :, 1])).all(axis=1).any():
             return False
@@ -130,12 +142,13 @@ def apart(boxes: Sequence[Box]) -> bool:
 class PartIndex:
     """The boxes of many parts of one section, to find those that meet another box without looking at all of them."""
 
-    def __init__(self, boxes: Sequence[Box]) -> None:
+    def __init__(self, boxes: Sequence[Box], limits: Limits | None = None) -> None:
+        self._limits = limits
         self._equal: dict[Box, list[int]] = {}
         for number, box in enumerate(boxes):
             self._equal.setdefault(box, []).append(number)
         # Parts that are equal or apart: who holds exactly what is wanted holds all that meets it.
-        self._apart = apart(list(self._equal))
+        self._apart = apart(list(self._equal), limits)
         numbers = np.array(boxes, dtype=np.uint64).reshape(len(boxes), -1, 2)
         self._axis = max(range(numbers.shape[1]), key=lambda axis: len(np.unique(numbers[:, axis, 0])), default=-1)
         starts = numbers[:, self._axis, 0] if self._axis >= 0 else np.arange(len(boxes))
@@ -156,6 +169,8 @@ class PartIndex:
         start, stop = box[self._axis]
         first = int(np.searchsorted(self._reach, np.uint64(start), side="right"))
         last = int(np.searchsorted(self._boxes[:, self._axis, 0], np.uint64(stop), side="left"))
+        if self._limits is not None:
+            self._limits.look(8 + max(last - first, 0) // AT_ONCE)
         near, mine = self._boxes[first:last], np.array(box, dtype=np.uint64)
         kept = ((near[:, :, 0] < mine[:, 1]) & (mine[:, 0] < near[:, :, 1])).all(axis=1)
         found: list[int] = sorted(self._order[first:last][kept].tolist())

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from nixldesc.errors import GeometryError, PeerMismatchError
 from nixldesc.memory.columns import Columns, DerivedNames, Pages, forms_of, num_rows
 from nixldesc.memory.layout import Layout, proven_layout
-from nixldesc.memory.proof import MAX_DESCS
+from nixldesc.memory.proof import MAX_BLOCK_PIECES, MAX_DESCS
 from nixldesc.planning.families import Source
+from nixldesc.planning.limits import MAX_LANES
 from nixldesc.planning.meeting import Deal, Meeting
-from nixldesc.planning.overlap import MAX_LANES
 from nixldesc.planning.template import Run, Template
 from nixldesc.request.blocks import Place, Places
 from nixldesc.request.pair import DlistPair, Origin, derived_pair
@@ -34,8 +34,6 @@ __all__ = ["Room", "Sending", "is_small", "pairs_of", "sendings_of"]
 
 #: Rows of all tables of a plan, both sides; bounds what two strangers' layouts can make a plan build.
 MAX_ROWS = 2**19
-#: Pieces of one block: a block id becomes so many descriptor ids at once.
-MAX_BLOCK_PIECES = 2**20
 
 
 class Part(NamedTuple):
@@ -51,6 +49,12 @@ class Part(NamedTuple):
         """How many regions the part adds to its pair."""
         return len(self.runs) * len(self.template.family.dst)
 
+    @property
+    def pieces(self) -> int:
+        """How many descriptors one block of each of its regions is."""
+        each = zip(self.runs, self.meetings, strict=True)
+        return sum(max(m.src_sub, m.dst_sub) * run.lane.runs for run, m in each) * len(self.template.family.dst)
+
 
 class Sending(NamedTuple):
     """What one source sends in one combination of memory types: the recipe of a pair."""
@@ -63,6 +67,7 @@ class Sending(NamedTuple):
 def sendings_of(dst: Layout, sources: Sequence[Source], templates: Iterable[Template]) -> list[Sending]:
     """Return the recipes of all pairs, by source in ascending order; bounded before anything is built."""
     found: dict[tuple[int, str, str], list[Part]] = {}
+    pieces: dict[tuple[int, str, str], int] = {}
     lanes = 0
     for template in templates:
         family = template.family
@@ -78,23 +83,24 @@ def sendings_of(dst: Layout, sources: Sequence[Source], templates: Iterable[Temp
             part = Part(template, *zip(*items, strict=True))
             found.setdefault(key, []).append(part)
             lanes += part.lanes
-            _prove_few(dst, part, lanes)
+            pieces[key] = pieces.get(key, 0) + part.pieces
+            _prove_few(dst, part, lanes / len(sources), pieces[key])
     ordered = sorted(found.items(), key=lambda item: item[0][0])
     return [Sending(source, (src_mem, dst_mem), tuple(parts)) for (source, src_mem, dst_mem), parts in ordered]
 
 
-def _prove_few(dst: Layout, part: Part, lanes: int) -> None:
+def _prove_few(dst: Layout, part: Part, lanes: float, pieces: int) -> None:
     where = f"region {dst.names[int(part.template.family.dst[0])]!r}"
     if lanes > MAX_LANES:
         raise PeerMismatchError(
             f"{where}: the two sides' pages touch in so many separate places that the plan has more than {MAX_LANES} "
-            f"rows; a piece that steps evenly through a block is one row, so let the axes that step closest in memory "
-            f"be the same on both sides"
+            f"rows a source; a piece that steps evenly through a block is one row, so let the axes that step closest "
+            f"in memory be the same on both sides"
         )
-    most = max(max(m.src_sub, m.dst_sub) * run.lane.runs for run, m in zip(part.runs, part.meetings, strict=True))
-    if most > MAX_BLOCK_PIECES:
+    if pieces > MAX_BLOCK_PIECES:
         raise PeerMismatchError(
-            f"{where}: one block would be {most:,} separate pieces; at most {MAX_BLOCK_PIECES} are supported"
+            f"{where}: one block of each region would be {pieces:,} separate pieces; at most {MAX_BLOCK_PIECES:,} are "
+            f"supported"
         )
 
 

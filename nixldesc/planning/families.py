@@ -26,8 +26,9 @@ from nixldesc.memory.columns import Page
 from nixldesc.memory.layout import Layout
 from nixldesc.memory.sections import Section, renamed
 from nixldesc.planning.boxes import PartIndex
+from nixldesc.planning.limits import Limits
 from nixldesc.planning.meeting import deal_of
-from nixldesc.planning.sources import Holder, Rank, Rule, Rules, Want, box_of
+from nixldesc.planning.sources import Holder, Rank, Rule, Rules, Want, box_of, too_entangled
 
 __all__ = ["Allowed", "Family", "Member", "Slot", "Source", "families_of"]
 
@@ -77,10 +78,10 @@ class Family(NamedTuple):
 
 
 def families_of(
-    dst: Layout, sources: Sequence[Source], rules: Rules, allowed: Any
+    dst: Layout, sources: Sequence[Source], rules: Rules, allowed: Any, limits: Limits
 ) -> tuple[list[Family], tuple[str, ...], tuple[str, ...]]:
     """Return the families, the names of dst sections without a source, and those of source sections unknown to dst."""
-    finder = _aligned(dst, sources, rules) or _Names(dst, sources)
+    finder = _aligned(dst, sources, rules) or _Names(dst, sources, limits)
     groups: dict[Any, tuple[list[int], list[tuple[int, ...]]]] = {}
     for region, key, members in finder.regions(rules):
         regions, met = groups.setdefault(key, ([], []))
@@ -175,8 +176,9 @@ def _aligned(dst: Layout, sources: Sequence[Source], rules: Rules) -> _Same | No
 class _Names(_Finder):
     """Sections are looked up by name, and where a name has many parts by their boxes."""
 
-    def __init__(self, dst: Layout, sources: Sequence[Source]) -> None:
+    def __init__(self, dst: Layout, sources: Sequence[Source], limits: Limits) -> None:
         super().__init__(dst, sources)
+        self._limits = limits
         self._by_name: dict[str, list[Held]] = {}
         for number, (_, layout) in enumerate(sources):
             for region, names in enumerate(layout.pages.names):
@@ -196,7 +198,12 @@ class _Names(_Finder):
         if len(found) <= 8:
             return found
         if (region, slot) not in self._near:
-            self._near[region, slot] = self._meeting(region, slot, found)
+            try:
+                met = self._meeting(region, slot, found)
+                self._limits.look(8 * len(met))
+            except OverflowError:
+                raise too_entangled(self.dst.pages.names[region][slot], self.dst.names[region]) from None
+            self._near[region, slot] = met
         return self._near[region, slot]
 
     def _meeting(self, region: int, slot: int, found: Sequence[Held]) -> Sequence[Held]:
@@ -206,7 +213,7 @@ class _Names(_Finder):
         if (name, axes) not in self._parts:
             try:
                 boxes = [box_of(self._section(h.source + 1, h.region, h.slot), section) for h in found]
-                self._parts[name, axes] = PartIndex(boxes)
+                self._parts[name, axes] = PartIndex(boxes, self._limits)
             except KeyError:  # some holder has other axes: all are looked at, and that one is refused by name
                 self._parts[name, axes] = None
         index = self._parts[name, axes]

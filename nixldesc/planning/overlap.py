@@ -25,13 +25,11 @@ from typing import NamedTuple
 from nixldesc.errors import PeerMismatchError
 from nixldesc.memory.sections import TOKEN, Section
 from nixldesc.planning.boxes import Box
+from nixldesc.planning.limits import MAX_LANES, Limits
 from nixldesc.planning.meeting import Meeting
 from nixldesc.planning.steps import Loop, Stored, Walk, alternatives, stored
 
-__all__ = ["MAX_LANES", "Lane", "Piece", "axes_of", "page_lanes"]
-
-#: More lanes than any engine's plan; bounds what two strangers' pages can make a plan build.
-MAX_LANES = 2**17
+__all__ = ["Lane", "Piece", "axes_of", "page_lanes"]
 
 
 class Piece(NamedTuple):
@@ -71,7 +69,7 @@ def axes_of(section: Section) -> list[tuple[str, int, int]]:
     return [axis for axis in section.geometry.box if axis[0] != TOKEN]
 
 
-def page_lanes(pieces: Sequence[Piece], meeting: Meeting) -> list[Page]:
+def page_lanes(pieces: Sequence[Piece], meeting: Meeting, limits: Limits | None = None) -> list[Page]:
     """Return the longest lanes that the pieces of one region pair amount to, by the spacing of their sub-blocks.
 
     >>> from nixldesc.memory.pages import attention_sections
@@ -83,15 +81,14 @@ def page_lanes(pieces: Sequence[Piece], meeting: Meeting) -> list[Page]:
     [(0, 16, 16), (16, 48, 16)]
     """
     found: dict[tuple[int, int], list[Lane]] = {}
-    room = MAX_LANES
+    limits = limits or Limits()
     for piece in pieces:
-        spacing, lanes = _piece_lanes(piece, meeting, room)
-        room -= len(lanes)
+        spacing, lanes = _piece_lanes(piece, meeting, limits)
         found.setdefault(spacing, []).extend(lanes)
     return [Page(tuple(_joined(sorted(lanes))), *spacing) for spacing, lanes in found.items()]
 
 
-def _piece_lanes(piece: Piece, meeting: Meeting, room: int) -> tuple[tuple[int, int], list[Lane]]:
+def _piece_lanes(piece: Piece, meeting: Meeting, limits: Limits) -> tuple[tuple[int, int], list[Lane]]:
     src, dst = piece.src, piece.dst
     ranges = dict(zip([name for name, _, _ in axes_of(dst)], piece.box, strict=True))
     ranges[TOKEN] = (0, meeting.unit_tokens)
@@ -114,7 +111,7 @@ def _piece_lanes(piece: Piece, meeting: Meeting, room: int) -> tuple[tuple[int, 
     lanes: list[Lane] = []
     for walk in product(*walks):
         at = dst.offset + sum([w.dst for w in walk]), src.offset + sum([w.src for w in walk])
-        lanes += _lanes(piece, at, [loop for w in walk for loop in w.loops], room - len(lanes))
+        lanes += _lanes(piece, at, [loop for w in walk for loop in w.loops], limits)
     return spacing, lanes
 
 
@@ -134,7 +131,7 @@ def _spacing(side: Stored, subs: int, meeting: Meeting, section: Section) -> int
     return side.step(meeting.unit_tokens)
 
 
-def _lanes(piece: Piece, at: tuple[int, int], loops: list[Loop], room: int) -> list[Lane]:
+def _lanes(piece: Piece, at: tuple[int, int], loops: list[Loop], limits: Limits) -> list[Lane]:
     """Return one walk as lanes: contiguous steps make them longer, the longest loop is their runs, others separate."""
     length = piece.dst.itemsize
     left: list[Loop] = []
@@ -148,12 +145,13 @@ def _lanes(piece: Piece, at: tuple[int, int], loops: list[Loop], room: int) -> l
     runs = max(left, key=lambda loop: loop.size, default=Loop(length, length, 1))
     others = [loop for loop in reversed(left) if loop is not runs]
     count = prod([loop.size for loop in others])
-    if count > room:
+    if count > limits.lanes:
         raise PeerMismatchError(
             f"section {piece.dst.name!r}: the two sides order its bytes so differently that a block is more than "
             f"{MAX_LANES} separate pieces ({count * runs.size:,} runs of {length} bytes); let the axes that step "
             f"closest in memory be the same on both sides: {_order(piece.dst)} here, {_order(piece.src)} in the source"
         )
+    limits.lanes -= count
     shape = (length, runs.size, runs.dst, runs.src, (piece.slot,))
     return [Lane(to, fro, *shape) for to, fro in _starts(at, others)]
 

@@ -30,6 +30,7 @@ from nixldesc.planning.build import Room, Sending, is_small, pairs_of, sendings_
 from nixldesc.planning.costs import Cost, costs_of
 from nixldesc.planning.delivery import repeated, undelivered
 from nixldesc.planning.families import Allowed, Source, families_of
+from nixldesc.planning.limits import Limits
 from nixldesc.planning.sources import Rule, Rules, Seat
 from nixldesc.planning.template import Template, template_of
 from nixldesc.request.blocks import Blocks
@@ -230,8 +231,9 @@ def _templates(
     dst: Layout, sources: Sequence[Source], rules: Rules, allow_missing: Any
 ) -> tuple[tuple[Template, ...], tuple[str, ...], tuple[str, ...]]:
     allowed: Any = allow_missing if allow_missing is True else set(as_names(allow_missing, "allow_missing"))
-    families, missing, unused = families_of(dst, sources, rules, allowed)
-    templates = tuple([template_of(family) for family in families])
+    limits = Limits(len(sources))
+    families, missing, unused = families_of(dst, sources, rules, allowed, limits)
+    templates = tuple([template_of(family, limits) for family in families])
     tables = BlockTables()
     for template in templates:
         _prove_tables(tables, template, dst, sources)

@@ -24,10 +24,11 @@ from typing import NamedTuple
 from nixldesc.errors import PeerMismatchError
 from nixldesc.memory.sections import BYTE, Section
 from nixldesc.planning.boxes import MAX_PIECES, Box, choose, volume
+from nixldesc.planning.limits import MAX_STEPS, Limits
 from nixldesc.planning.meeting import Deal, share_tokens
 from nixldesc.planning.overlap import axes_of
 
-__all__ = ["Holder", "Rank", "Rule", "Rules", "Seat", "Take", "Want", "box_of", "takes_of"]
+__all__ = ["Holder", "Rank", "Rule", "Rules", "Seat", "Take", "Want", "box_of", "takes_of", "too_entangled"]
 
 
 class Want(NamedTuple):
@@ -107,7 +108,9 @@ def box_of(section: Section, like: Section) -> Box:
     return tuple([ranges[name] for name, _, _ in axes_of(like)])
 
 
-def takes_of(want: Want, holders: Sequence[Holder], ranks: Sequence[Rank], rule: Rule) -> list[Take]:
+def takes_of(
+    want: Want, holders: Sequence[Holder], ranks: Sequence[Rank], rule: Rule, limits: Limits | None = None
+) -> list[Take]:
     """Return who delivers `want` exactly once, or raise :class:`PeerMismatchError` saying what is missing.
 
     `holders` meet the wanted box or may not, in the order of sources and of their layouts; `ranks` are all sources that
@@ -116,9 +119,20 @@ def takes_of(want: Want, holders: Sequence[Holder], ranks: Sequence[Rank], rule:
     for holder in holders:
         _prove_alike(want, holder, ranks)
     takes: list[Take] = []
-    for members in _classes(want, ranks):
-        takes += _share(want, holders, members, rule)
+    try:
+        for members in _classes(want, ranks):
+            takes += _share(want, holders, members, rule, limits)
+    except OverflowError:
+        raise too_entangled(want.name, want.region) from None
     return takes
+
+
+def too_entangled(name: str, region: str) -> PeerMismatchError:
+    """Return the error for a section whose holders overlap so much that nobody should look through them."""
+    return PeerMismatchError(
+        f"section {name!r} (region {region!r}): its holders overlap in more than {MAX_PIECES} pieces, or in so many "
+        f"parts that telling them apart takes more than {MAX_STEPS} steps a source"
+    )
 
 
 def _prove_alike(want: Want, holder: Holder, ranks: Sequence[Rank]) -> None:
@@ -185,37 +199,39 @@ def _classes(want: Want, ranks: Sequence[Rank]) -> list[list[Rank]]:
     return met
 
 
-def _share(want: Want, holders: Sequence[Holder], members: Sequence[Rank], rule: Rule) -> list[Take]:
+def _share(
+    want: Want, holders: Sequence[Holder], members: Sequence[Rank], rule: Rule, limits: Limits | None
+) -> list[Take]:
     """Choose among the holders of one position class."""
     begin = rule.seat.begin([rank.key for rank in members])
     turn = [*members[begin:], *members[:begin]]
-    of_rank = {rank.number: [i for i, holder in enumerate(holders) if holder.rank == rank.number] for rank in turn}
+    of_rank: dict[int, list[int]] = {rank.number: [] for rank in turn}
+    for i, holder in enumerate(holders):
+        if holder.rank in of_rank:
+            of_rank[holder.rank].append(i)
     order = [i for rank in turn for i in of_rank[rank.number]]
     wanted = box_of(want.section, want.section)
     boxes = {i: box_of(holders[i].section, want.section) for i in order}
-    try:
-        pieces, missing = choose(wanted, [boxes[i] for i in order])
-    except OverflowError:
-        raise PeerMismatchError(
-            f"section {want.name!r} (region {want.region!r}): its holders overlap in more than {MAX_PIECES} pieces"
-        ) from None
+    pieces, missing = choose(wanted, [boxes[i] for i in order], limits)
     if missing:
         raise _word_missing(want, [(rank.key, [boxes[i] for i in of_rank[rank.number]]) for rank in turn], missing)
     if rule.everyone:
         found = []
         for rank in turn:
             own = of_rank[rank.number]
-            found += [Take(own[n], box) for n, box in choose(wanted, [boxes[i] for i in own])[0]]
+            found += [Take(own[n], box) for n, box in choose(wanted, [boxes[i] for i in own], limits)[0]]
         return found
     if not rule.seat.given and len(turn) > 1:
-        _prove_only_holders(want, turn, of_rank, boxes)
+        _prove_only_holders(want, turn, of_rank, boxes, limits)
     return [Take(order[n], box) for n, box in pieces]
 
 
-def _prove_only_holders(want: Want, turn: Sequence[Rank], of_rank: dict[int, list[int]], boxes: dict[int, Box]) -> None:
+def _prove_only_holders(
+    want: Want, turn: Sequence[Rank], of_rank: dict[int, list[int]], boxes: dict[int, Box], limits: Limits | None
+) -> None:
     """Refuse a choice among replicas by who did not say which reader this is: all would take the same source."""
     wanted = box_of(want.section, want.section)
-    held = {rank.key: choose(wanted, [boxes[i] for i in of_rank[rank.number]])[0] for rank in turn}
+    held = {rank.key: choose(wanted, [boxes[i] for i in of_rank[rank.number]], limits)[0] for rank in turn}
     if sum(volume(box) for parts in held.values() for _, box in parts) == volume(wanted):
         return
     keys = sorted(key for key, parts in held.items() if parts)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from nixldesc.planning.boxes import Box, volume
 from nixldesc.planning.families import Family
+from nixldesc.planning.limits import Limits
 from nixldesc.planning.meeting import Meeting, meeting_of
 from nixldesc.planning.overlap import Lane, Piece, page_lanes
 from nixldesc.planning.sources import takes_of
@@ -61,7 +62,7 @@ class Template(NamedTuple):
         return volume(take.box) * max(section.block_tokens, 1) * section.itemsize
 
 
-def template_of(family: Family) -> Template:
+def template_of(family: Family, limits: Limits) -> Template:
     """Choose who sends what, and find the lanes."""
     takes: list[SlotTake] = []
     parts: dict[tuple[int, Meeting], list[Piece]] = {}
@@ -69,16 +70,16 @@ def template_of(family: Family) -> Template:
         if not slot.ranks:
             continue
         section = slot.want.section
-        for holder, box in takes_of(slot.want, slot.holders, slot.ranks, slot.rule):
+        for holder, box in takes_of(slot.want, slot.holders, slot.ranks, slot.rule, limits):
             held = slot.holders[holder]
             meeting = meeting_of(held.section, held.deal, section, slot.want.deal)
             takes.append(SlotTake(number, holder, slot.of[holder], box, meeting))
             piece = Piece(number, held.section, section, box)
             parts.setdefault((slot.of[holder], meeting), []).append(piece)
-    channels = [Channel(member, meeting, _runs(pieces, meeting)) for (member, meeting), pieces in parts.items()]
+    channels = [Channel(member, meeting, _runs(pieces, meeting, limits)) for (member, meeting), pieces in parts.items()]
     return Template(family, tuple(takes), tuple(channels))
 
 
-def _runs(pieces: Sequence[Piece], meeting: Meeting) -> tuple[Run, ...]:
-    found = [Run(lane, *page[1:]) for page in page_lanes(pieces, meeting) for lane in page.lanes]
+def _runs(pieces: Sequence[Piece], meeting: Meeting, limits: Limits) -> tuple[Run, ...]:
+    found = [Run(lane, *page[1:]) for page in page_lanes(pieces, meeting, limits) for lane in page.lanes]
     return tuple(sorted(found, key=lambda run: run.lane.dst))

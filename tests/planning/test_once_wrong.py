@@ -165,7 +165,7 @@ def test_a_plan_of_strangers_is_bounded_in_all() -> None:
         ]
         return Layout(regions)
 
-    with pytest.raises(PeerMismatchError, match="more than 131072 rows"):
+    with pytest.raises(PeerMismatchError, match="more than 65536 rows"):
         plan(engine(2, 130), {0: engine(130, 2)})
 
 
