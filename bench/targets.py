@@ -23,6 +23,7 @@ class Scale:
     layers: int = 160
     sources: int = 8
     imports: int = 15
+    objects: tuple[int, ...] = (10_000, 100_000)
     seconds: float = 1.0
 
 

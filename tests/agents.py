@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 
 
-def real_agent(name: str, *backends: str) -> Any:
-    """A nixl_agent with telemetry and, by default, the UCX plugin; skips where nixl is not installed."""
+def real_agent(name: str, *backends: str, plugins: Sequence[str] = ("UCX",)) -> Any:
+    """A nixl_agent with telemetry and `backends`, or else `plugins`; skips where nixl is not installed."""
     api = pytest.importorskip("nixl._api", reason="nixl is not installed: no real transfers")
-    return api.nixl_agent(name, api.nixl_agent_config(capture_telemetry=True, backends=list(backends) or ["UCX"]))
+    return api.nixl_agent(name, api.nixl_agent_config(capture_telemetry=True, backends=list(backends or plugins)))
 
 
 def takes_strided(agent: Any) -> bool:

@@ -26,6 +26,7 @@ sys.path.insert(0, str(BENCH))
 baseline: Any = importlib.import_module("baseline")
 measure: Any = importlib.import_module("measure")
 ratios: Any = importlib.import_module("ratios")
+segments: Any = importlib.import_module("segments")
 targets: Any = importlib.import_module("targets")
 transfers: Any = importlib.import_module("transfers")
 workloads: Any = importlib.import_module("workloads")
@@ -42,6 +43,7 @@ TINY = targets.Scale(
     layers=16,
     sources=2,
     imports=1,
+    objects=(10, 300),
     seconds=0.0,
 )
 
@@ -356,3 +358,10 @@ def test_real_nixl_rows() -> None:
     # 3 regions of 5 and 8 blocks, descending: one operation a block as given, one a region in merge order.
     assert any("descending" in line and "operations      15 ->       3" in line for line in moved)
     assert sum(line.lstrip().startswith(("READ", "WRITE")) for line in moved) == 2 * 3 * 2
+
+
+def test_tiers_of_objects() -> None:
+    """Every row has been measured, and what is compared has been seen to be the same."""
+    found = list(segments.rows(TINY))
+    assert len(found) == 6 * len(TINY.objects)
+    assert all(row.race is not None and row.race.ours > 0 for row in found)
