@@ -53,6 +53,14 @@ class Side(NamedTuple):
     block_tokens: int
 
 
+# Never "give it a group of its own" alone: a swizzled cache that follows that is planned, and wrong.
+_ADVICE = (
+    "A cache of tokens whose token axis is hidden in other axes (swizzled scales, vectorised values) must declare it, "
+    "in parts: Axis('token', ..., unit=n); only blocks of a really different kind (a state, a cache that is whole on "
+    "every rank) have block lists, and so groups, of their own"
+)
+
+
 class BlockTables:
     """The meanings seen so far."""
 
@@ -84,8 +92,7 @@ class BlockTables:
                 where = "of every group" if group is None else f"of group {group}"
                 raise PeerMismatchError(
                     f"sections {by!r} and {name!r} share {table} {where}, but entry i stands at {meant.words()} for "
-                    f"one and at {stand.words()} for the other; sections whose blocks stand at different positions "
-                    f"have block lists, and so groups, of their own"
+                    f"one and at {stand.words()} for the other. {_ADVICE}"
                 )
 
     def _agree_ratio(self, tables: tuple[int, int | None, int | None], ratio: tuple[int, int], name: str) -> None:
@@ -102,9 +109,7 @@ class BlockTables:
                 raise PeerMismatchError(
                     f"sections {by!r} and {name!r} share the block tables of source {rank} and destination, but "
                     f"their block_tokens are as {meant[0]} to {meant[1]} and as {ratio[0]} to {ratio[1]}: one pair of "
-                    f"tables cannot say both. A cache of tokens whose token axis is hidden in other axes (swizzled "
-                    f"scales, vectorised values) must declare it, in parts: Axis('token', ..., unit=n); only blocks of "
-                    f"a really different kind (a state) have block lists, and so groups, of their own"
+                    f"tables cannot say both. {_ADVICE}"
                 )
 
 

@@ -7,14 +7,12 @@ other cases are tested through the part of the API that they concern.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
-from case_sides import Side, as_copies, both, byte_map, check, layout, only_pair, region
+from case_sides import Cases, Side, as_copies, both, byte_map, check, layout, only_pair, region
 
 from nixldesc import (
     Axis,
@@ -44,19 +42,7 @@ from nixldesc.testing.painted import (
     planned_copies,
 )
 
-CASES: dict[str, dict[str, Any]] = {
-    case["id"]: case for case in json.loads((Path(__file__).parents[1] / "cases.json").read_text())["cases"]
-}
-TESTED: set[str] = set()
-Test = TypeVar("Test", bound=Callable[..., None])
-
-
-def case(name: str) -> Callable[[Test], Test]:
-    """The test is about this case; it gets its inputs and what is expected."""
-    TESTED.add(name)
-    return pytest.mark.parametrize(
-        ("given", "want"), [pytest.param(CASES[name]["inputs"], CASES[name]["expected"], id=name)]
-    )
+case = Cases("cases.json")
 
 
 # -- tensor parallelism ------------------------------------------------------------------------
@@ -915,5 +901,5 @@ def test_a_prepared_list_is_small(given: Any, want: Any) -> None:
 
 
 def test_every_case_has_a_test() -> None:
-    assert set(CASES) == TESTED
-    assert len(CASES) >= 40
+    assert set(case.all) == case.tested
+    assert len(case.all) >= 40
