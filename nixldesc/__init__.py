@@ -32,6 +32,7 @@ from nixldesc.errors import (
     TransferError,
 )
 from nixldesc.memory.arrays import array_regions
+from nixldesc.memory.ids import BlockIds
 from nixldesc.memory.layout import Layout
 from nixldesc.memory.pages import attention_sections, mla_sections, state_sections
 from nixldesc.memory.region import Region
@@ -40,6 +41,7 @@ from nixldesc.memory.sections import Axis, Section
 from nixldesc.memory.shards import mesh_ranges, shard_range
 from nixldesc.planning.plan import Plan, plan, reader_counts
 from nixldesc.planning.replicas import source_ranks
+from nixldesc.request.align import align_blocks
 from nixldesc.request.blocks import Blocks
 from nixldesc.request.kernel_blocks import kernel_blocks
 from nixldesc.request.pair import DlistPair
@@ -47,6 +49,7 @@ from nixldesc.request.pair import DlistPair
 __all__ = [
     "Axis",
     "BlockIdError",
+    "BlockIds",
     "Blocks",
     "DlistPair",
     "GeometryError",
@@ -58,6 +61,7 @@ __all__ = [
     "Section",
     "TransferError",
     "__version__",
+    "align_blocks",
     "array_regions",
     "attention_sections",
     "expand_table",

@@ -99,6 +99,11 @@ def as_names(value: Any, what: str) -> tuple[str, ...]:
 _INT32 = np.dtype(np.int32)
 
 
+def _own_shape(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array that a subclass is, whatever shape it claims."""
+    return array if type(array) is np.ndarray else np.ndarray.view(array, np.ndarray)
+
+
 def check_ids_out(out: Any, *inputs: Any) -> None:
     """Refuse an `out` that is no writable, contiguous int32 vector of its own memory; its size is checked later."""
     if type(out) is np.ndarray and out.dtype is _INT32 and out.ndim == 1 and out.flags.carray:
@@ -107,7 +112,7 @@ def check_ids_out(out: Any, *inputs: Any) -> None:
     if not isinstance(out, np.ndarray) or out.dtype != np.int32 or not out.dtype.isnative:
         got = f"dtype {out.dtype}" if isinstance(out, np.ndarray) else type(out).__name__
         raise TypeError(f"out must be an int32 NumPy array, got {got}")
-    _check_memory(out, 1, *inputs)
+    _check_memory(_own_shape(out), 1, *inputs)
 
 
 def _check_memory(out: NDArray[Any], ndim: int, *inputs: Any) -> None:
@@ -126,12 +131,20 @@ def check_rows_out(out: Any, shape: tuple[int, int], *inputs: Any) -> None:
     if not isinstance(out, np.ndarray) or out.dtype != np.uint64 or not out.dtype.isnative:
         got = f"dtype {out.dtype}" if isinstance(out, np.ndarray) else type(out).__name__
         raise TypeError(f"out must be a uint64 NumPy array, got {got}")
-    _check_memory(out, 2, *inputs)
-    if out.shape != shape:
-        raise ValueError(f"out has shape {out.shape}, the result {shape}")
+    own = _own_shape(out)
+    _check_memory(own, 2, *inputs)
+    if own.shape != shape:
+        raise ValueError(f"out has shape {own.shape}, the result {shape}")
 
 
 def _check_shared(out: NDArray[Any], inputs: tuple[Any, ...]) -> None:
     for item in inputs:
-        if isinstance(item, np.ndarray) and np.may_share_memory(out, item):
+        if isinstance(item, (list, tuple, range)):
+            continue
+        if not isinstance(item, np.ndarray):
+            try:
+                item = np.asarray(item)  # a memoryview, an array.array, a tensor: whose memory is it?
+            except Exception:  # what cannot be read is refused where it is read
+                continue
+        if np.may_share_memory(out, item):
             raise ValueError("out shares memory with an input")

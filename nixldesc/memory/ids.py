@@ -11,7 +11,7 @@ from __future__ import annotations
 import operator
 from array import array
 from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +41,19 @@ MAX_LISTS = 2**16
 #: A range is a few bytes whatever its length, so its length is bounded before it becomes memory.
 MAX_RANGE = 2**24
 
-#: One group's block ids: a list, tuple, range or integer array.
-BlockIds: TypeAlias = Sequence[int] | NDArray[np.integer[Any]]
+
+class _Tensor(Protocol):
+    """An integer tensor of another library, in host memory (``torch.Tensor``): what NumPy can read."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def __array__(self, *args: Any, **how: Any) -> NDArray[Any]: ...
+
+
+#: One group's block ids: a list, tuple, range, integer array or tensor.
+BlockIds: TypeAlias = Sequence[int] | NDArray[np.integer[Any]] | _Tensor
 
 
 class Fault(NamedTuple):
@@ -90,7 +101,8 @@ def _read_range(ids: range, what: str) -> BlockIds:
 
 def _read_array(ids: NDArray[Any], what: str) -> BlockIds:
     if ids.dtype.kind not in "iu":
-        raise TypeError(f"{what} must hold integers, got an array of dtype {ids.dtype}")
+        empty = "; np.array([]) is of floats, an empty list or np.array([], int) will do" if ids.size == 0 else ""
+        raise TypeError(f"{what} must hold integers, got an array of dtype {ids.dtype}{empty}")
     if ids.ndim != 1:
         raise TypeError(f"{what} must be one-dimensional, got an array of shape {ids.shape}")
     if ids.dtype.kind == "u" and ids.dtype.itemsize == 8 and ids.max(initial=0) >= 2**63:

@@ -52,6 +52,7 @@ def _prove_rows(table: Any) -> int:
     if not isinstance(table, np.ndarray) or table.dtype != np.uint64:
         got = f"dtype {table.dtype}" if isinstance(table, np.ndarray) else type(table).__name__
         raise TypeError(f"table must be a uint64 NumPy array, got {got}")
+    table = np.ndarray.view(table, np.ndarray)  # whatever shape a subclass claims
     if table.ndim != 2 or table.shape[1] != 5 or not table.flags.c_contiguous or not table.flags.aligned:
         raise ValueError(
             f"table must be C-contiguous and aligned, of shape (rows, 5), got {table.shape}, strides {table.strides}"

@@ -68,6 +68,8 @@ def id_moves(
         src.table(), dst.table(), src_starts, dst_starts, src_regions, dst_regions, *ids, rows, merge
     )
     if not isinstance(n, int):
+        if n[0] == _kernels.OUT_SIZE:
+            raise ValueError("out has another shape than it claims")
         raise _word(Fault(*n), src, dst, ids)
     if out is None and n < size:
         rows.resize((n, 3), refcheck=False)

@@ -197,6 +197,24 @@ class DlistPair:
         of = Refused((self.src, self.dst), self.origin, compiled, (first, last), (src_lists, dst_lists), wanted)
         raise word(Fault(*result), of)
 
+    def kin(self, num_src: int, num_dst: int, sections: tuple[str, ...] | None = None) -> bytes | None:
+        """Return what pairs share that give equal ids for equal lists, or None where so many lists do not fit.
+
+        >>> from nixldesc import Region
+        >>> pair = DlistPair(Layout([Region("k", 0, 16, 64)]), Layout([Region("k", 0, 16, 64)]))
+        >>> other = DlistPair(Layout([Region("c", 4096, 32, 64)]), Layout([Region("c", 0, 32, 64)]))
+        >>> pair.kin(1, 1) == other.kin(1, 1), pair.kin(2, 1)
+        (True, None)
+        """
+        key: Any = (num_src, num_dst) if sections is None else (num_src, num_dst, sections)
+        compiled = self._cache.get(key)
+        if compiled is None:
+            try:
+                compiled = self._cache.setdefault(key, self._compile(*key))
+            except BlockIdError:  # for desc_ids to word
+                return None
+        return compiled.kin
+
     def _slice(self, regions: slice, sections: Any) -> tuple[int, int]:
         if not isinstance(regions, slice):
             raise TypeError(f"regions must be a slice of the pair's regions, got {brief(regions)}")

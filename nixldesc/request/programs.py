@@ -66,12 +66,16 @@ class _Side(NamedTuple):
 
 
 class Compiled(NamedTuple):
-    """A pair's program; for the words of an error also its aligns, and which flat and region each job is."""
+    """A pair's program; for the words of an error also its aligns, and which flat and region each job is.
+
+    Programs of equal `kin` give equal ids for equal lists.
+    """
 
     program: _kernels.PairProgram
     aligns: list[Align]
     flats: list[tuple[int, ...]]
     jobs: list[tuple[int, int]]
+    kin: bytes
 
     def groups(self, side: int, first: int, last: int) -> set[int]:
         """Return the groups whose lists jobs `first` to `last` read on a side."""
@@ -94,9 +98,9 @@ def pair_program(
     jobs: list[tuple[int, int, int, int, int]] = []
     numbers: list[tuple[int, int]] = []
     met_groups: dict[Any, list[tuple[int, int]]] = {}
-    parts = list(zip(places, *map(_sides_of, sides), strict=True))
+    regions = list(zip(places, *map(_sides_of, sides), strict=True))
     for number in chosen:
-        place, src, dst = parts[number]
+        place, src, dst = regions[number]
         groups = (src.groups, dst.groups)
         if groups not in met_groups:
             met_groups[groups] = _met_groups(*groups, origin[number], num_src, num_dst)
@@ -109,14 +113,13 @@ def pair_program(
             aligns += met
         jobs.append((flat, src.start, dst.start, src.num_blocks, dst.num_blocks))
         numbers.append((flat, number))
-    program = _kernels.PairProgram(
+    parts = (
         np.array(aligns, dtype=np.int64).reshape(-1, 14),
         np.array(rows, dtype=np.int64).reshape(-1, 9),
         np.array(jobs, dtype=np.int32).reshape(-1, 5),
-        num_src,
-        num_dst,
     )
-    return Compiled(program, aligns, rows, numbers)
+    kin = b"".join(part.tobytes() for part in parts)
+    return Compiled(_kernels.PairProgram(*parts, num_src, num_dst), aligns, rows, numbers, kin)
 
 
 def _sides_of(layout: Layout) -> Iterator[_Side]:

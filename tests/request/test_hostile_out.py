@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import array
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from doors import ENDLESS, GOOD, LAYOUT, PAIR, misaligned
-from refusals import DlistPair, Layout, frozen, ints, kernel_blocks, region
+from refusals import DlistPair, Layout, expand_table, frozen, ints, kernel_blocks, region
 
 from nixldesc import BlockIdError
+from nixldesc.kernels import _kernels
 
 
 class Filled(NamedTuple):
@@ -151,3 +153,75 @@ def test_out_that_is_the_other_out() -> None:
 def test_outs_that_are_no_pair(out: Any) -> None:
     with pytest.raises(TypeError, match="out must be "):
         PAIR.desc_ids([GOOD], [GOOD], out=out)
+
+
+class Claiming(np.ndarray[Any, Any]):
+    """An array that claims a shape which its memory does not have."""
+
+    claimed: tuple[int, ...] = ()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("shape", "ndim"):
+            claimed = super().__getattribute__("claimed")
+            return claimed if name == "shape" else len(claimed)
+        return super().__getattribute__(name)
+
+
+def claiming(array: Any, shape: tuple[int, ...]) -> Any:
+    view = array.view(Claiming)
+    view.claimed = shape
+    return view
+
+
+@every_filled
+@pytest.mark.parametrize("short", [0, 1, 2])
+def test_an_out_that_claims_a_shape(door: Filled, short: int) -> None:
+    """What counts is the memory that there is: sevens behind it stay."""
+    memory = np.full((16, *door.shape[1:]), 7, door.dtype)
+    with pytest.raises(ValueError, match="out "):
+        door.call(GOOD, claiming(memory[:short], door.shape))
+    assert (memory == 7).all()
+    door.call(GOOD, claiming(memory[: door.shape[0]], door.shape))
+    assert memory[: door.shape[0]].tolist() == door.good
+    assert (memory[door.shape[0] :] == 7).all()
+    SPARE[:] = 0
+
+
+def test_a_table_that_claims_a_shape() -> None:
+    memory = np.full((8, 3), 7, np.uint64)
+    with pytest.raises(ValueError, match=r"out has shape \(2, 3\), the result \(5, 3\)"):
+        expand_table(np.array([(0x1000, 16, 0, 16, 5)], np.uint64), claiming(memory[:2], (5, 3)))
+    with pytest.raises(ValueError, match="out has shape"):
+        expand_table(np.array([(0x1000, 16, 0, 16, 5)], np.uint64), claiming(np.zeros((5, 1), np.uint64), (5, 3)))
+    assert (memory == 7).all()
+    for shape in ((1, 3), (2, 2), (4,)):
+        with pytest.raises(ValueError, match="table must be C-contiguous and aligned, of shape"):
+            expand_table(claiming(np.ones(shape, np.uint64), (1, 5)))
+
+
+@every_filled
+@pytest.mark.parametrize("spell", [memoryview, lambda ids: array.array("i", ids)], ids=["memoryview", "array.array"])
+def test_out_that_is_the_memory_of_another_spelling(door: Filled, spell: Any) -> None:
+    words = array.array("i", [0] * 24)
+    whole = np.frombuffer(words, np.int32)
+    out = whole[: 18 if door.dtype == np.uint64 else 3].view(door.dtype).reshape(door.shape)
+    with pytest.raises(ValueError, match="out shares memory with an input"):
+        door.call(memoryview(words)[:3], out)
+    if door.dtype == np.int32:
+        three = array.array("i", GOOD)
+        with pytest.raises(ValueError, match="out shares memory with an input"):
+            door.call(three, np.frombuffer(three, np.int32))
+        assert three.tolist() == GOOD
+    assert not any(words)
+    assert door.call(spell(memoryview(array.array("i", GOOD))), np.zeros(door.shape, door.dtype)) is not None
+    SPARE[:] = 0
+
+
+@pytest.mark.parametrize("program", [_kernels.PairProgram, _kernels.LayoutProgram])
+def test_a_program_is_never_without_its_parts(program: Any) -> None:
+    with pytest.raises(TypeError):
+        program.__new__(program)
+    with pytest.raises(TypeError):
+        program()
+    with pytest.raises(TypeError):
+        program.__new__(program, *[None] * (5 if program is _kernels.PairProgram else 3))
