@@ -5,33 +5,19 @@ tests/peers runs the same examples on the engines' own objects.
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 from cached_arrays import deliver
 from engine_tensors import Array, Tensor
-
-if TYPE_CHECKING:
-    from examples import sglang_layout, vllm_layout, weights_layout
-else:
-
-    def load(name: str) -> Any:
-        path = Path(__file__).resolve().parents[2] / "examples" / f"{name}.py"
-        spec = importlib.util.spec_from_file_location(name, path)
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-        return module
-
-    sglang_layout, vllm_layout, weights_layout = map(load, ("sglang_layout", "vllm_layout", "weights_layout"))
+from examples_here import sglang_layout, vllm_layout, weights_layout
 
 EXAMPLES = ("vllm_layout", "sglang_layout", "weights_layout")
 
