@@ -3,8 +3,9 @@
 #
 #   make demo        two engines in two processes, real NIXL, every byte verified
 #   make test        linters, types and the whole test suite
+#   make test-peers  other people's planners, pools and tensors as oracles (PyTorch, SGLang)
 #   make test-hard   the suite again under the checked and the sanitizer build, with an old NIXL,
-#                    on other Pythons; sdist and wheel from a bare environment
+#                    on other Pythons; sdist and wheel from a bare environment; test-peers
 #   make bench       the ratios against plain NumPy
 #   make clean       away with all of it
 #
@@ -22,6 +23,10 @@ ARGS ?=
 NIXL := 1.5.1
 # The last NIXL without N x 5 lists: the adapter falls back to N x 3.
 OLD_NIXL := 1.4.1
+# Whom `test-peers` asks. A CPU build of PyTorch does.
+TORCH := 2.13.0
+SGLANG := 0.5.23
+MOONCAKE := 0.3.13.post1
 # How many inputs for `test-fuzz`.
 INPUTS ?= 300000
 
@@ -100,6 +105,18 @@ endef
 .venv/wheel-$(V)/installed: .venv/wheel-$(V)/made $(SOURCES)
 	$(call install,release)
 
+# The peers without their dependencies: of SGLang one module is read out of its wheel, of Mooncake the planner.
+.venv/peers-$(V)/installed: .venv/peers-$(V)/made $(BUILT)
+	$(@D)/bin/pip install -q --prefer-binary --no-build-isolation -e '.[test]'
+	$(@D)/bin/pip install -q torch==$(TORCH) msgspec
+	$(@D)/bin/pip install -q --no-deps mooncake-transfer-engine==$(MOONCAKE) \
+	    || echo 'Mooncake has no wheel for this machine: its tests are skipped'
+	rm -rf $(@D)/sglang && mkdir $(@D)/sglang
+	if $(@D)/bin/pip download -q --no-deps --only-binary :all: -d $(@D)/sglang sglang==$(SGLANG); \
+	then $(@D)/bin/python -m zipfile -e $(@D)/sglang/sglang-*.whl $(@D)/sglang; \
+	else echo 'SGLang has no wheel for this machine: its tests are skipped'; fi
+	touch $@
+
 
 # ---------------------------------------------------------------- every day
 
@@ -128,8 +145,8 @@ clean:
 
 # ---------------------------------------------------------------- the hard way
 
-.PHONY: test-checked test-asan test-fuzz test-old-nixl test-wheel test-dist test-pythons
-test-hard: test-checked test-asan test-fuzz test-old-nixl test-dist test-pythons
+.PHONY: test-checked test-asan test-fuzz test-old-nixl test-peers test-wheel test-dist test-pythons
+test-hard: test-checked test-asan test-fuzz test-old-nixl test-peers test-dist test-pythons
 
 # $(call suite,ENVIRONMENT,VARIABLES,WHAT): the suite against an installed copy, from a folder that
 # holds no nixldesc, so that the sources cannot stand in for it.
@@ -160,6 +177,9 @@ test-fuzz: .venv/checked-$(V)/installed
 # Without the benchmarks: their baselines are N x 5 lists.
 test-old-nixl: .venv/nixl-$(OLD_NIXL)-$(V)/installed
 	$(call suite,nixl-$(OLD_NIXL),NIXLDESC_NIXL=$(OLD_NIXL),$(EVERYTHING) --ignore ../../tests/house/test_bench.py)
+
+test-peers: .venv/peers-$(V)/installed
+	NIXLDESC_SGLANG="$$PWD/.venv/peers-$(V)/sglang" .venv/peers-$(V)/bin/pytest tests/peers $(ARGS)
 
 test-wheel: .venv/wheel-$(V)/installed
 	$(call suite,wheel,,$(EVERYTHING))
