@@ -41,23 +41,37 @@ def objects(scale: Scale, count: int) -> Iterator[Row]:
     tuples, names = object_tuples(shuffled.tolist()), f"{count:,} objects"
     same(layout.dense_table(), np.array(tuples, dtype=np.uint64))
 
-    yield Row(f"{names}: Layout, to tuples", race(lambda: object_tuples(shuffled.tolist()), lambda: tier(segments)),
-              within(2))
+    yield Row(
+        f"{names}: Layout, to tuples", race(lambda: object_tuples(shuffled.tolist()), lambda: tier(segments)), within(2)
+    )
     stacked = column_stack(segments)
     same(stacked, layout.table())
-    yield Row(f"{names}: Layout and table, to np.column_stack",
-              race(lambda: column_stack(segments), lambda: tier(segments).table()), within(5))
-    yield Row(f"{names}: plan for a pool, tables of both sides, to tuples of both",
-              race(lambda: (object_tuples(shuffled.tolist()), pool_tuples(range(count))),
-                   lambda: both_tables(near, layout)), at_least(1))
+    yield Row(
+        f"{names}: Layout and table, to np.column_stack",
+        race(lambda: column_stack(segments), lambda: tier(segments).table()),
+        within(5),
+    )
+    yield Row(
+        f"{names}: plan for a pool, tables of both sides, to tuples of both",
+        race(lambda: (object_tuples(shuffled.tolist()), pool_tuples(range(count))), lambda: both_tables(near, layout)),
+        at_least(1),
+    )
     yield request(scale, near, layout, shuffled)
-    yield Row(f"{names}, not in order: to_dict and from_dict, to lists and tuples again",
-              race(lambda: [tuple(item) for item in [list(item) for item in tuples]],
-                   lambda: Layout.from_dict(layout.to_dict())), within(3))
+    yield Row(
+        f"{names}, not in order: to_dict and from_dict, to lists and tuples again",
+        race(
+            lambda: [tuple(item) for item in [list(item) for item in tuples]],
+            lambda: Layout.from_dict(layout.to_dict()),
+        ),
+        within(3),
+    )
     numbered = tier(of_objects(devices))
     told = numbered.to_dict()
-    yield Row(f"{names}, numbered through: from_dict, to tuples",
-              race(lambda: object_tuples(devices.tolist()), lambda: Layout.from_dict(told)), at_least(1))
+    yield Row(
+        f"{names}, numbered through: from_dict, to tuples",
+        race(lambda: object_tuples(devices.tolist()), lambda: Layout.from_dict(told)),
+        at_least(1),
+    )
 
 
 def request(scale: Scale, near: Layout, layout: Layout, devices: NDArray[np.int64]) -> Row:

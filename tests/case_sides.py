@@ -161,9 +161,7 @@ def check(
 
 
 def judge(copies: list[Copies], src: Side, dst: Side, null_block: int | None = None) -> None:
-    done = check_delivery(
-        src.layouts, dst.layouts, src.blocks, dst.blocks, copies, null_block=null_block
-    )
+    done = check_delivery(src.layouts, dst.layouts, src.blocks, dst.blocks, copies, null_block=null_block)
     assert done.delivered == sum(int(one.rows[:, 2].sum()) for one in copies)
 
 

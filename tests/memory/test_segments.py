@@ -158,17 +158,22 @@ def test_the_last_byte_of_the_address_space() -> None:
 
 
 def test_layouts_keep_their_segments() -> None:
-    layout = Layout([
-        Region("k", 0, 16, 4),
-        Region.segmented("f", 8, [(0, 2, 11), (0, 3, 12)], mem_type="FILE"),
-        Region.segmented("g", 8, [(64, 2, 11), (64, 3, 12)], mem_type="FILE", groups=(0,)),
-    ])
+    layout = Layout(
+        [
+            Region("k", 0, 16, 4),
+            Region.segmented("f", 8, [(0, 2, 11), (0, 3, 12)], mem_type="FILE"),
+            Region.segmented("g", 8, [(64, 2, 11), (64, 3, 12)], mem_type="FILE", groups=(0,)),
+        ]
+    )
     assert layout.select(["g"]).table().tolist() == [[64, 8, 11, 8, 2], [64, 8, 12, 8, 3]]
     assert layout.by_mem_type()["FILE"].num_descs == 10
     assert len({layout, copy.deepcopy(layout), pickle.loads(pickle.dumps(layout))}) == 1
-    other = Layout([
-        *layout.regions[:2], Region.segmented("g", 8, [(64, 3, 11), (64, 2, 12)], mem_type="FILE", groups=(0,)),
-    ])
+    other = Layout(
+        [
+            *layout.regions[:2],
+            Region.segmented("g", 8, [(64, 3, 11), (64, 2, 12)], mem_type="FILE", groups=(0,)),
+        ]
+    )
     assert other != layout
     assert other.signature() == layout.signature()
 
@@ -279,8 +284,9 @@ def test_memory_ranges(seed: int) -> None:
 
 
 def pool_in_pieces(name: str, tokens: int, pieces: list[tuple[int, int]], tp: tuple[int, int]) -> Layout:
-    heads = attention_sections(name, num_kv_heads=4, tp_size=tp[1], tp_rank=tp[0], block_tokens=tokens,
-                               token_head_bytes=4, order="NHD")
+    heads = attention_sections(
+        name, num_kv_heads=4, tp_size=tp[1], tp_rank=tp[0], block_tokens=tokens, token_head_bytes=4, order="NHD"
+    )
     stride = heads[-1].end + 8
     return Layout([Region.segmented(name, heads[-1].end, pieces, block_stride=stride, sections=heads)])
 

@@ -39,10 +39,12 @@ def one_region(fields: Sequence[Mapping[str, Any]], sections: Sequence[Section],
 
 def latents(fields: Sequence[Mapping[str, Any]], block_tokens: Mapping[str, int], row_bytes: int) -> Layout:
     """Regions of rows of so many bytes a token."""
-    return Layout([
-        region(one, mla_sections(one["name"], block_tokens=block_tokens[one["name"]], token_bytes=row_bytes))
-        for one in fields
-    ])
+    return Layout(
+        [
+            region(one, mla_sections(one["name"], block_tokens=block_tokens[one["name"]], token_bytes=row_bytes))
+            for one in fields
+        ]
+    )
 
 
 def at(lists: Sequence[Sequence[int]], skips: Sequence[int]) -> list[Blocks]:
@@ -55,10 +57,18 @@ def at(lists: Sequence[Sequence[int]], skips: Sequence[int]) -> list[Blocks]:
 @case("off-partial-cpu-block")
 def test_a_hit_ends_inside_a_larger_block(given: Any, want: Any) -> None:
     def page(fields: Any, tokens: int) -> Layout:
-        return one_region(fields, attention_sections(
-            "k", num_kv_heads=given["num_kv_heads"], tp_size=1, tp_rank=0, block_tokens=tokens,
-            token_head_bytes=given["head_bytes_per_token"], order=given["layout"],
-        ))
+        return one_region(
+            fields,
+            attention_sections(
+                "k",
+                num_kv_heads=given["num_kv_heads"],
+                tp_size=1,
+                tp_rank=0,
+                block_tokens=tokens,
+                token_head_bytes=given["head_bytes_per_token"],
+                order=given["layout"],
+            ),
+        )
 
     src = Side(page(given["p_regions"], given["p_block_tokens"]), at(given["p_block_ids"], given["p_skip"]))
     dst = Side(page(given["d_regions"], given["d_block_tokens"]), at(given["d_block_ids"], given["d_skip"]))
@@ -87,9 +97,7 @@ def test_a_ring_and_pages_in_one_buffer(given: Any, want: Any) -> None:
 @case("pre-allocated-for-external")
 def test_a_list_that_starts_at_the_second_block(given: Any, want: Any) -> None:
     src, dst = layout(given["p_regions"]), layout(given["d_regions"])
-    pair = only_pair(check(
-        want, Side(src, given["p_block_ids"]), Side(dst, at(given["d_block_ids"], given["d_skip"]))
-    ))
+    pair = only_pair(check(want, Side(src, given["p_block_ids"]), Side(dst, at(given["d_block_ids"], given["d_skip"]))))
     with pytest.raises(BlockIdError, match=r"73.*72"):
         pair.desc_ids(given["p_block_ids"], given["d_block_ids"])
 
@@ -109,11 +117,13 @@ def test_a_windowed_list_beyond_its_chunk(given: Any, want: Any) -> None:
 def test_local_layers_take_the_last_chunk(given: Any, want: Any) -> None:
     tokens = dict.fromkeys(("l0", "l1", "l2", "l3"), given["block_tokens"])
     row = given["token_bytes"]
-    pair = only_pair(check(
-        want,
-        Side(latents(given["p_regions"], tokens, row), at(given["p_block_ids"], given["p_skip"])),
-        Side(latents(given["d_regions"], tokens, row), at(given["d_block_ids"], given["d_skip"])),
-    ))
+    pair = only_pair(
+        check(
+            want,
+            Side(latents(given["p_regions"], tokens, row), at(given["p_block_ids"], given["p_skip"])),
+            Side(latents(given["d_regions"], tokens, row), at(given["d_block_ids"], given["d_skip"])),
+        )
+    )
     ids = pair.desc_ids(at(given["p_block_ids"], given["p_skip"]), at(given["d_block_ids"], given["d_skip"]))
     assert len(ids[0]) == 3 * 2 + 10  # not 4 * 10
 
@@ -138,8 +148,9 @@ def test_tokens_dealt_in_less_than_a_block(given: Any, want: Any) -> None:
     sections = mla_sections("k", block_tokens=given["p_block_tokens"], token_bytes=given["token_bytes"])
     src = Side(
         {
-            rank: one_region(given["p_regions"], sections, cp_rank=rank, cp_size=given["dcp"],
-                             cp_tokens=given["interleave"])
+            rank: one_region(
+                given["p_regions"], sections, cp_rank=rank, cp_size=given["dcp"], cp_tokens=given["interleave"]
+            )
             for rank in range(given["dcp"])
         },
         dict(enumerate(given["p_block_ids_by_rank"])),
@@ -156,8 +167,12 @@ def test_an_index_that_every_rank_holds_whole(given: Any, want: Any) -> None:
     def page(fields: Any, **place: int) -> Layout:
         tokens, row = given["block_tokens"], given["token_bytes"]
         pages = {
-            name: Section(name, (Axis("token", 0, tokens), Axis("byte", 0, row[name])), 1,
-                          cp=name not in given["replicated_under_cp"])
+            name: Section(
+                name,
+                (Axis("token", 0, tokens), Axis("byte", 0, row[name])),
+                1,
+                cp=name not in given["replicated_under_cp"],
+            )
             for name in row
         }
         return Layout([region(one, [pages[one["name"]]] if one["name"] in pages else None) for one in fields], **place)
@@ -339,9 +354,9 @@ def test_host_pages_of_another_tp_size(given: Any, want: Any) -> None:
     def host(rank: int) -> Layout:
         axes = share(given["p_tp"], rank), Axis("token", 0, tokens), Axis("byte", 0, dim)
         strides = tokens * layers * dim, layers * dim, 1
-        return one_region(given["p_regions"], [
-            Section(f"l{n}.k", axes, 1, offset=n * dim, strides=strides) for n in range(layers)
-        ])
+        return one_region(
+            given["p_regions"], [Section(f"l{n}.k", axes, 1, offset=n * dim, strides=strides) for n in range(layers)]
+        )
 
     def device(rank: int) -> Layout:
         axes = Axis("token", 0, tokens), share(given["d_tp"], rank), Axis("byte", 0, dim)
@@ -362,9 +377,12 @@ def chunk(layers: int, tokens: int, head_bytes: int, heads: tuple[int, int]) -> 
 @case("lay-chunk-tp-count")
 def test_token_major_chunks_under_tp(given: Any, want: Any) -> None:
     shape, of = given["chunk"], given["num_kv_heads"]
-    srcs, dsts = both(given, lambda tp, rank: [
-        chunk(shape["layers"], shape["tokens"], shape["head_bytes"], (of // tp * rank, of // tp * (rank + 1)))
-    ])
+    srcs, dsts = both(
+        given,
+        lambda tp, rank: [
+            chunk(shape["layers"], shape["tokens"], shape["head_bytes"], (of // tp * rank, of // tp * (rank + 1)))
+        ],
+    )
     check(want, Side(srcs, given["p_block_ids"]), Side(dsts, given["d_block_ids"]))
 
     # The real one: 80 layers x 256 tokens of 8 heads of 256 bytes. A piece per token, layer and half, but one row.
@@ -392,8 +410,9 @@ def test_rows_only_for_layers_with_an_index(given: Any, want: Any) -> None:
                 sections = [
                     section
                     for n, layer in enumerate(indexed)
-                    for section in mla_sections(f"l{layer}.idx", block_tokens=given["block_tokens"], token_bytes=2,
-                                                offset=4 * n)
+                    for section in mla_sections(
+                        f"l{layer}.idx", block_tokens=given["block_tokens"], token_bytes=2, offset=4 * n
+                    )
                 ]
             else:
                 sections = list(mla_sections(one["name"], block_tokens=given["block_tokens"], token_bytes=4))
@@ -420,18 +439,29 @@ def test_tensors_of_unlike_composition(given: Any, want: Any) -> None:
 
     def stage(names: Sequence[str]) -> Layout:
         """A row of layers of different groups, one table each: a region per layer over the same memory."""
-        return Layout([
-            Region(f"row.{name}", fields["base"], fields["block_len"], fields["num_blocks"], groups=(group[name],),
-                   sections=mla_sections(name, block_tokens=tokens, token_bytes=row, offset=tokens * row * n))
-            for n, name in enumerate(names)
-        ])
+        return Layout(
+            [
+                Region(
+                    f"row.{name}",
+                    fields["base"],
+                    fields["block_len"],
+                    fields["num_blocks"],
+                    groups=(group[name],),
+                    sections=mla_sections(name, block_tokens=tokens, token_bytes=row, offset=tokens * row * n),
+                )
+                for n, name in enumerate(names)
+            ]
+        )
 
     def tensor(one: Mapping[str, Any], names: Sequence[str]) -> Region:
-        return region(one, [
-            section
-            for n, name in enumerate(names)
-            for section in mla_sections(name, block_tokens=tokens, token_bytes=row, offset=tokens * row * n)
-        ])
+        return region(
+            one,
+            [
+                section
+                for n, name in enumerate(names)
+                for section in mla_sections(name, block_tokens=tokens, token_bytes=row, offset=tokens * row * n)
+            ],
+        )
 
     src = Side(dict(enumerate(map(stage, given["p_rows"]))), dict(enumerate(given["p_block_ids_by_stage"])))
     dst = Side(Layout(list(map(tensor, given["d_regions"], given["d_rows"]))), given["d_block_ids"])
@@ -446,8 +476,14 @@ def test_a_draft_of_heads_beside_a_latent(given: Any, want: Any) -> None:
         tokens = given["block_tokens"]
         pages = {
             "mla": mla_sections("mla", block_tokens=tokens, token_bytes=4),
-            "draft": attention_sections("draft", num_kv_heads=given["num_kv_heads"]["draft"], tp_size=tp, tp_rank=rank,
-                                        block_tokens=tokens, token_head_bytes=2),
+            "draft": attention_sections(
+                "draft",
+                num_kv_heads=given["num_kv_heads"]["draft"],
+                tp_size=tp,
+                tp_rank=rank,
+                block_tokens=tokens,
+                token_head_bytes=2,
+            ),
         }
         return Layout([region(one, pages[one["name"]]) for one in fields])
 
@@ -504,8 +540,7 @@ def test_experts_in_permuted_slots(given: Any, want: Any) -> None:
         for slot in range(len(slots)):
             mine = [move for move in moves if slot in ((move[3] - 36864) // 16, (move[3] - 37120) // 8)]
             one = {
-                rank: [[block if n == slot else null for n, block in enumerate(ids)]]
-                for rank, [ids] in lists.items()
+                rank: [[block if n == slot else null for n, block in enumerate(ids)]] for rank, [ids] in lists.items()
             }
             check({"moves": mine}, Side(srcs, one), dst, null_block=null, senders="all")
         # The same without placeholders: which slots an owner fills.
@@ -538,9 +573,7 @@ def test_experts_in_their_initial_slots() -> None:
 def by_device(found: list[Copies]) -> list[list[int]]:
     """Copies as the file writes them: the device of a file or an object for its rank."""
     return sorted(
-        [one.src.device_id, src, one.dst.rank, dst, length]
-        for one in found
-        for src, dst, length in one.rows.tolist()
+        [one.src.device_id, src, one.dst.rank, dst, length] for one in found for src, dst, length in one.rows.tolist()
     )
 
 
@@ -550,9 +583,17 @@ def test_a_layer_is_a_range_of_every_object(given: Any, want: Any) -> None:
     pages = [Section(f"l{n}", (), size, offset=size * n) for n in range(given["layers"])]
     lengths = {one["len"] for one in given["p_objects"]}
     [length] = lengths
-    objects = Layout([Region.segmented(
-        "blocks", length, [(0, 1, one["device_id"]) for one in given["p_objects"]], mem_type="OBJ", sections=pages,
-    )])
+    objects = Layout(
+        [
+            Region.segmented(
+                "blocks",
+                length,
+                [(0, 1, one["device_id"]) for one in given["p_objects"]],
+                mem_type="OBJ",
+                sections=pages,
+            )
+        ]
+    )
     pool = layout(given["d_regions"])
     src = Side(objects, [[one["key"] for one in given["p_objects"]]])
     dst = Side(pool, given["d_block_ids"])
@@ -571,9 +612,17 @@ def test_a_layer_is_a_range_of_every_object(given: Any, want: Any) -> None:
 def test_a_load_that_starts_inside_a_file(given: Any, want: Any) -> None:
     size, layers, per_file = given["page_bytes"], given["layers"], given["blocks_per_file"]
     pages = [Section(f"l{n}", (), size, offset=size * n) for n in range(layers)]
-    files = Layout([Region.segmented(
-        "blocks", size * layers, [(0, per_file, fd) for fd in given["p_files"]], mem_type="FILE", sections=pages,
-    )])
+    files = Layout(
+        [
+            Region.segmented(
+                "blocks",
+                size * layers,
+                [(0, per_file, fd) for fd in given["p_files"]],
+                mem_type="FILE",
+                sections=pages,
+            )
+        ]
+    )
     pool = layout(given["d_regions"])
     [ids] = given["d_block_ids"]
     first = given["start_block"]
