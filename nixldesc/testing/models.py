@@ -40,9 +40,9 @@ class Limits:
     kinds: tuple[str, ...] = KINDS
     mem_types: tuple[str, ...] = ("VRAM", "DRAM", "FILE")
     block_tokens: tuple[int, ...] = (1, 2, 3, 4, 6)
-    cp_tokens: tuple[int | None, ...] = (None,)
+    cp_tokens: tuple[int | None, ...] = (None, 1, 2, 3, 4, 8)
     segments: int = 3
-    senders: tuple[Literal["one", "all"], ...] = ("one",)
+    senders: tuple[Literal["one", "all"], ...] = ("one", "one", "one", "all")
     ragged: bool = True
     boxes: bool = True
     swizzled: bool = True

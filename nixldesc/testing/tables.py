@@ -21,8 +21,6 @@ from nixldesc import Blocks, Layout, Region, Section
 
 __all__ = ["Request", "Table", "random_request", "random_tables"]
 
-AT = 0.3 if hasattr(Blocks, "at") else 0
-
 Table: TypeAlias = Blocks | Sequence[int] | NDArray[np.integer[Any]]
 
 
@@ -67,7 +65,7 @@ def random_request(
     most: int = 12,
     trimmed: bool = True,
     null_blocks: Sequence[int | None] = (None, 0, -1, 1_000_000),
-    totals: bool = False,
+    totals: bool = True,
     senders: Literal["one", "all"] = "one",
 ) -> Request:
     """Block tables of one request for engines of one model.
@@ -339,7 +337,7 @@ def _window(rnd: Random, total: int, plain: bool, how: _How) -> _List:
         low = rnd.choice((0, rnd.randint(0, total)))
         high = rnd.choice((total, rnd.randint(low, total)))
         entries = range(low, high)
-    some = [entry for entry in entries if not (how.trimmed and rnd.random() < 0.2)] if rnd.random() < AT else entries
+    some = [entry for entry in entries if not (how.trimmed and rnd.random() < 0.2)] if rnd.random() < 0.3 else entries
     real = tuple(not (how.nulls and rnd.random() < 0.3) for _ in some)
     whole = list(some) == list(range(total if how.tokens is not None else len(some)))
     return _List(tuple(some), real, total, plain and whole)
@@ -440,8 +438,8 @@ def _spelled(rnd: Random, ids: list[int], what: _List) -> Table:
     first = what.entries[0] if what.entries else what.total
     if what.plain:
         return table
-    if list(what.entries) != list(range(first, first + len(ids))) or rnd.random() < AT / 2:
-        return Blocks(table, at=what.entries)  # type: ignore[call-arg]
+    if list(what.entries) != list(range(first, first + len(ids))) or rnd.random() < 0.15:
+        return Blocks(table, at=what.entries)
     if first + len(ids) == what.total and rnd.random() < 0.5:
         return Blocks.tail(table, what.total)
     return Blocks(table, first)

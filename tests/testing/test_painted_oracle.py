@@ -104,7 +104,7 @@ def test_a_planted_error_is_found(plant: Callable[[list[Copies], Random], None])
     for seed in range(60):
         rnd = Random(seed)
         pair = random_pair(rnd)
-        transfer = Transfer(pair, random_request(rnd, pair.srcs, pair.dsts, senders=pair.senders))
+        transfer = Transfer(pair, random_request(rnd, pair.srcs, pair.dsts, totals=False, senders=pair.senders))
         try:
             copies = request_copies(transfer, plans_of(transfer))
         except UnsatisfiedAssumption:
@@ -197,6 +197,67 @@ def test_words_for_a_byte_written_twice() -> None:
     assert "section 'K', head 1, token 1, byte 3 of the item (address 0x8073) was written 2 times" in (
         words(*RIGHT, (0x103F, 0x8073, 1))
     )
+
+
+def test_behind_the_last_token_bytes_may_arrive_in_a_block_that_has_one() -> None:
+    """Three tokens in blocks of two: the second half of the last block is nobody's business, but right if it comes."""
+    srcs, dsts = {0: two_heads(0x1000)}, {7: two_heads(0x8000, stride=20)}
+    half = [RIGHT[0], (0x1040, 0x8078, 4), (0x1048, 0x8080, 4)]
+    for rows, delivered in ((RIGHT, 32), (half, 24)):
+        copies = Copies(Memory(0), Memory(7), np.array(rows, np.uint64))
+        done = check_delivery(srcs, dsts, {0: [[3, 4]]}, {7: [[5, 6]]}, [copies], tokens=3)
+        assert (done.delivered, done.uncovered) == (delivered, 0)
+    assert "head 0, token 2, byte 0 of the item (address 0x8078) was not delivered" in words(RIGHT[0], tokens=3)
+    wrong = words(*half, (0x1040, 0x807C, 4), tokens=3)
+    assert "head 0, token 3, byte 0 of the item (address 0x807c) holds section 'K', head 0, token 2" in wrong
+    assert "was written (section 'K', head 0, token 2, byte 0 of the item (src rank 0, address 0x1040))" in (
+        words(*RIGHT, tokens=2)
+    )
+    assert "although the request ends before token 2" in words(*RIGHT, tokens=2)
+
+
+def test_segments_and_grains_are_read_as_they_are_said() -> None:
+    """Rank 1 of 2, dealt by one token: its blocks of two hold tokens 1 and 3, then 5 and 7; a memory for each block."""
+    section = Section("K", (Axis("token", 0, 2),), 4)
+    src = Region.segmented("K", 8, [(0x1000, 1, 4), (0x2000, 1, 5)], sections=[section])
+    dst = Region("K", 0x8000, 4, 8, sections=[Section("K", (Axis("token", 0, 1),), 4)])
+    srcs, dsts = {3: Layout([src], cp_rank=1, cp_size=2, cp_tokens=1)}, {0: Layout([dst])}
+    right = [
+        Copies(Memory(3, device_id=4), Memory(0), np.array([[0x1004, 0x8004, 4]], np.uint64)),
+        Copies(Memory(3, device_id=5), Memory(0), np.array([[0x2000, 0x8000, 4]], np.uint64)),
+    ]
+    blocks = {3: [[0, 1]]}, {0: [Blocks([1, 0], at=[3, 5])]}
+    assert check_delivery(srcs, dsts, *blocks, right).delivered == 8
+    with pytest.raises(DeliveryError, match=r"block 0: section 'K', token 5, byte 0 .* was not delivered"):
+        check_delivery(srcs, dsts, *blocks, right[:1])
+    swapped = [replace(one, src=other.src) for one, other in zip(right, right[::-1], strict=True)]
+    with pytest.raises(DeliveryError, match="outside every region of rank 3, VRAM of device"):
+        check_delivery(srcs, dsts, *blocks, swapped)
+
+
+def test_axes_in_parts_are_put_together() -> None:
+    """[t // 2][head][t % 2] against [head][t]: four runs of two tokens."""
+    parts = Section("K", (Axis("token", 0, 2, unit=2), Axis("head", 0, 2), Axis("token", 0, 2)), 1)
+    plain = Section("K", (Axis("head", 0, 2), Axis("token", 0, 4)), 1)
+    srcs, dsts = ({0: Layout([Region("K", base, 8, 4, sections=[one])])} for base, one in ((0, parts), (64, plain)))
+    rows = [[0, 64, 2], [2, 68, 2], [4, 66, 2], [6, 70, 2]]
+    assert check_delivery(srcs, dsts, {0: [[0]]}, {0: [[0]]}, [copied(rows)]).delivered == 8
+    with pytest.raises(DeliveryError, match="head 0, token 2 .* holds section 'K', head 1, token 0"):
+        check_delivery(srcs, dsts, {0: [[0]]}, {0: [[0]]}, [copied([[0, 64, 8]])])
+
+
+def copied(rows: list[list[int]]) -> Copies:
+    return Copies(Memory(0), Memory(0), np.array(rows, np.uint64))
+
+
+def test_what_dst_holds_twice_is_filled_twice() -> None:
+    box = Section("W", (Axis("expert", 0, 1),), 4)
+    slots = [Region(f"slot{n}", 64 + 8 * n, 4, 1, sections=[box]) for n in range(2)]
+    srcs, dsts = {0: Layout([Region("W", 0, 4, 1, sections=[box])])}, {0: Layout(slots)}
+    both = copied([[0, 64, 4], [0, 72, 4]])
+    assert check_delivery(srcs, dsts, {0: [[0]]}, {0: [[0]]}, [both]).delivered == 8
+    with pytest.raises(DeliveryError, match="region 'slot1', block 0: section 'W', expert 0, .*was not delivered"):
+        check_delivery(srcs, dsts, {0: [[0]]}, {0: [[0]]}, [copied([[0, 64, 4]])])
 
 
 def test_words_for_padding() -> None:

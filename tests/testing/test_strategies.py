@@ -192,6 +192,10 @@ KINDS = {
     "axes in parts",
     "2 axes cut differently",
     "3 axes cut differently",
+    "a grain in tokens",
+    "explicit entries",
+    "a total of tokens",
+    "all send",
 }
 
 
