@@ -128,7 +128,8 @@ class Room:
         if self._left < 0:
             raise PeerMismatchError(
                 f"the plan's lists would have more than {MAX_ROWS:,} rows: blocks and their pieces nest so unevenly "
-                f"that each piece of a block, or each block, is a row of its own"
+                f"that each piece of a block, or each block, is a row of its own, or many pieces of a block are taken "
+                f"from many segments (plan for the files or objects of a job, not for all there are)"
             )
 
 
