@@ -7,6 +7,7 @@
 #   make test-hard   the suite again under the checked and the sanitizer build, with an old NIXL,
 #                    on other Pythons; sdist and wheel from a bare environment; test-peers
 #   make bench       the ratios against plain NumPy
+#   make test-vllm   real vLLM engines on this machine's CPU, with nixldesc inside (integrations/vllm)
 #   make clean       away with all of it
 #
 # PYTHON=python3.10 make test      another interpreter, an environment of its own
@@ -141,6 +142,22 @@ clean:
 	rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage
 	find nixldesc -name '*.so' -delete
 	find . -name __pycache__ -prune -exec rm -rf {} +
+
+
+# ---------------------------------------------------------------- inside a real engine
+
+# An environment of its own (set up in about 5 minutes, 3 GB), then about 15 minutes on two cores.
+# A part of it, some suites: make test-vllm ARGS='engines hybrid'
+.PHONY: test-vllm
+test-vllm: .venv/vllm-$(V)/installed
+	nice integrations/vllm/test.sh .venv/vllm-$(V) build/vllm $(ARGS)
+
+.venv/vllm-$(V)/made: integrations/vllm/setup.sh integrations/vllm/models.py
+	integrations/vllm/setup.sh $(@D) '$(PY)'
+	touch $@
+.venv/vllm-$(V)/installed: .venv/vllm-$(V)/made $(BUILT)
+	$(@D)/bin/pip install -q --no-deps --no-build-isolation -e .
+	touch $@
 
 
 # ---------------------------------------------------------------- the hard way

@@ -1,0 +1,309 @@
+"""vLLM's NIXL connectors with nixldesc inside; see the package's docstring.
+
+A peer engine's life::
+
+    handshake      add_remote_agent, once per rank: its agent and its Layout
+    first request  _peers_of: one plan, prepared lists for every rank that was met
+    request        start: block tables by position, one transfer per rank, each rank notified when its bytes are there
+    end            _cleanup_remote_engine, or shutdown
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from vllm.distributed.kv_transfer.kv_connector.utils import EngineTransferInfo, TransferTopology
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl import connector as vllm_connector
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker import NixlBaseConnectorWorker
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.metadata import (
+    NixlAgentMetadata,
+    NixlHandshakePayload,
+    compute_nixl_compatibility_hash,
+)
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import NixlPullConnectorScheduler
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_scheduler import NixlPushConnectorScheduler
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_worker import NixlPushConnectorWorker
+from vllm.logger import init_logger
+from vllm.v1.kv_cache_interface import MambaSpec, iter_layer_specs
+
+from nixldesc import Blocks, Layout, NixldescError, plan
+from nixldesc.adapter import PreparedPeer, Transfer, prepare, register
+from nixldesc_vllm.memory import layout_of
+
+logger = init_logger("vllm.nixldesc")
+
+
+@dataclass
+class Engine:
+    """A remote engine: its ranks' names and memory, and the tokens in a block of each cache group (0: a state)."""
+
+    tp_size: int
+    block_tokens: list[int]
+    names: dict[int, str] = field(default_factory=dict)
+    layouts: dict[int, Layout] = field(default_factory=dict)
+    peers: dict[int, PreparedPeer] = field(default_factory=dict)
+
+
+class Worker(NixlBaseConnectorWorker):
+    """What pull and push have in common. Block ids are the scheduler's: kernel blocks are no business of the wire."""
+
+    # ------------------------------------------------------------- this engine
+
+    def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
+        if (
+            self._physical_blocks_per_logical_kv_block != 1
+            or self.use_host_buffer
+            or self._bidirectional_kv_xfer_enabled
+        ):
+            raise NotImplementedError("kernel blocks smaller than blocks, host buffers and reading back from D")
+        self._engines: dict[str, Engine] = {}
+        self.device_kv_caches = kv_caches
+        self.transfer_topo = TransferTopology(  # whom to shake hands with
+            tp_rank=self.tp_rank,
+            tp_size=self.world_size,
+            block_size=self.block_size,
+            engine_id=self.engine_id,
+            is_mla=self.use_mla,
+            is_mamba=self._has_mamba,
+            total_num_kv_heads=1 if self.use_mla else self.model_config.get_total_num_kv_heads(),
+            attn_backends=self.attn_backends,
+        )
+        specs = [next(iter(iter_layer_specs(group.kv_cache_spec))) for group in self.kv_cache_config.transfer_groups]
+        self._block_tokens = [0 if isinstance(spec, MambaSpec) else spec.block_size for spec in specs]
+        self._ranks = {rank: layout_of(self, kv_caches, rank) for rank in range(self.world_size)}
+        self._layout = self._ranks[self.tp_rank]
+        self._registration = register(self.nixl_wrapper, self._layout)
+        logger.info("this rank is %s", self._layout)
+        self.compat_hash = compute_nixl_compatibility_hash(
+            self.vllm_config, self.backend_name, transfer_mode=f"nixldesc {self._TRANSFER_MODE}"
+        )
+        hello = {
+            "agent": self.nixl_wrapper.get_agent_metadata(),
+            "layout": self._layout.to_dict(),
+            "block_tokens": self._block_tokens,
+        }
+        metadata = NixlAgentMetadata(  # vLLM reads the engine's id and hands the rest to add_remote_agent
+            engine_id=self.engine_id,
+            agent_metadata=msgspec.msgpack.encode(hello),
+            kv_caches_base_addr=[],
+            device_id=self.device_id,
+            num_blocks=self.num_blocks,
+            block_lens=[],
+            block_strides=[],
+            kv_cache_layout=self.kv_cache_layout,
+            block_size=self.block_size,
+            ssm_sizes=(0, 0),
+            attn_backend_name=self.backend_name,
+            physical_blocks_per_logical_kv_block=1,
+        )
+        self.xfer_handshake_metadata = NixlHandshakePayload(self.compat_hash, msgspec.msgpack.encode(metadata))
+
+    # ------------------------------------------------------------- the other engines
+
+    def add_remote_agent(
+        self, nixl_agent_meta: NixlAgentMetadata, remote_tp_rank: int = 0, remote_tp_size: int = 1, _dcp_size: int = 1
+    ) -> str:
+        engine_id = nixl_agent_meta.engine_id
+        self._add_topology(engine_id, remote_tp_size)
+        hello = msgspec.msgpack.decode(nixl_agent_meta.agent_metadata)
+        engine = self._engines.setdefault(engine_id, Engine(remote_tp_size, hello["block_tokens"]))
+        engine.layouts[remote_tp_rank] = Layout.from_dict(hello["layout"])
+        engine.names[remote_tp_rank] = name = self.nixl_wrapper.add_remote_agent(hello["agent"])
+        return name
+
+    def _add_notif_only_remote_agent(self, metadata: NixlAgentMetadata, tp_size: int, _dcp_size: int = 1) -> str:
+        self._add_topology(metadata.engine_id, tp_size)
+        return self.nixl_wrapper.add_remote_agent(msgspec.msgpack.decode(metadata.agent_metadata)["agent"])
+
+    def _add_topology(self, engine_id: str, tp_size: int) -> None:
+        """vLLM looks every engine up; to it all blocks are as large as here, so it converts nothing afterwards."""
+        self.transfer_topo.register_remote_engine(engine_id, EngineTransferInfo(tp_size, 0, self.block_size, 1))
+
+    def _peers_of(self, engine: Engine) -> dict[int, PreparedPeer]:
+        """The prepared lists of every rank that was met; of one with nothing to send they are none, it is notified."""
+        if not engine.peers:
+            planned = self._plan(engine)
+            for rank, name in engine.names.items():
+                engine.peers[rank] = prepare(self.nixl_wrapper, name, planned.get(rank, ()), local=self._LOCAL)
+        return engine.peers
+
+    def _cleanup_remote_engine(self, engine_id: str, **kwargs: Any) -> None:
+        if engine := self._engines.pop(engine_id, None):
+            for peer in engine.peers.values():
+                peer.release()
+        super()._cleanup_remote_engine(engine_id, **kwargs)
+
+    def shutdown(self) -> None:
+        for started in [*self._recving_transfers.values(), *getattr(self, "_sending_transfers", {}).values()]:
+            while started:
+                started.pop().release(timeout=5)
+        super().shutdown()
+
+    def _finish_shutdown(self) -> None:
+        super()._finish_shutdown()
+        self._registration.release()
+
+    # ------------------------------------------------------------- requests
+
+    def _logical_to_kernel_block_ids(self, block_ids: Any, ratio: int) -> Any:
+        return block_ids
+
+    @staticmethod
+    def _tables(block_ids: Sequence[Sequence[int]], block_tokens: Sequence[int], tokens: int) -> list[Any]:
+        """A producer's lists: the last entries of as many as `tokens` tokens need; the last of the states."""
+        return [
+            Blocks.tail(ids, -(-tokens // size)) if size else list(ids)[-1:]
+            for ids, size in zip(block_ids, block_tokens, strict=True)
+        ]
+
+    @staticmethod
+    def _wanted(block_ids: Sequence[Sequence[int]], block_tokens: Sequence[int], skips: Sequence[int]) -> list[Any]:
+        """A consumer's lists: its cached prefixes are not asked for."""
+        return [
+            Blocks(ids, skip=skip) if size else list(ids)[-1:]
+            for ids, size, skip in zip(block_ids, block_tokens, skips, strict=True)
+        ]
+
+    def _start(self, engine: Engine, src: list[Any], dst: list[Any], notify: bytes) -> list[Transfer]:
+        peers = self._peers_of(engine).values()
+        return [peer.start(src, dst, notify=notify, null_block=0) for peer in peers]
+
+    def _pop_done_transfers(self, transfers: dict[str, list[Transfer]]) -> tuple[set[str], set[str]]:
+        done, failed = set(), set()
+        for request, started in list(transfers.items()):
+            for transfer in [transfer for transfer in started if transfer.poll() != "PROC"]:
+                if transfer.error is not None:
+                    self._log_failure("transfer_failed", request, error=transfer.error)
+                    self._handle_failed_transfer(request, None, failed)
+                for handle in transfer.handles:
+                    self.xfer_stats.record_transfer(self.nixl_wrapper.get_xfer_telemetry(handle))
+                transfer.release()
+                started.remove(transfer)
+            if not started:
+                del transfers[request]
+                done.add(request)
+        return done, failed
+
+
+class PullWorker(NixlPullConnectorWorker, Worker):
+    """D reads: what it has planned from all ranks of P, for each request."""
+
+    _LOCAL = "dst"
+
+    def _plan(self, engine: Engine) -> Any:
+        seat = {"dst_rank": self.tp_rank, "dst_size": self.world_size, "src_size": engine.tp_size}
+        return plan(self._layout, engine.layouts, **seat)
+
+    def _read_blocks_for_req(self, req_id: str, meta: Any) -> None:
+        remote, engine_id = meta.remote, meta.remote.engine_id
+        if engine_id in self._invalid_remote_engines:
+            self._handle_failed_transfer(req_id, None, self._recv_failures, record_failed_transfer=False)
+            return
+        if engine_id not in self._remote_agents:
+            self._background_nixl_handshake(req_id, engine_id, meta)
+            return
+        engine = self._engines[engine_id]
+        self._engine_last_active[engine_id] = time.perf_counter()
+        notify = f"{remote.request_id}:{max(1, self.world_size // engine.tp_size)}".encode()
+        try:
+            src, dst = [], []
+            if any(meta.local_block_ids):  # else everything is cached here: P is told, nothing is read
+                src = self._tables(remote.block_ids, engine.block_tokens, remote.num_tokens)
+                dst = self._wanted(meta.local_block_ids, self._block_tokens, meta.local_num_computed_blocks)
+            started = self._start(engine, src, dst, notify)
+        except NixldescError as error:
+            self._log_failure("transfer_setup_failed", req_id, error=error, meta=meta)
+            self._handle_failed_transfer(req_id, None, self._recv_failures)
+        else:
+            if meta.awaiting_kvs:
+                self._recving_transfers[req_id] = started
+
+
+class PushWorker(NixlPushConnectorWorker, Worker):
+    """P writes: the part of each of D's ranks' plans that is its own."""
+
+    _LOCAL = "src"
+
+    def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
+        self._asked: dict[str, Any] = {}
+        super().register_kv_caches(kv_caches)
+
+    def _plan(self, engine: Engine) -> Any:
+        return {
+            rank: plan(layout, self._ranks, dst_rank=rank, dst_size=engine.tp_size).get(self.tp_rank, ())
+            for rank, layout in engine.layouts.items()
+        }
+
+    def _do_start_push_kv(self, request_id: str, local_block_ids: Any, registration_data: dict[str, Any]) -> None:
+        self._asked[request_id] = registration_data
+        super()._do_start_push_kv(request_id, local_block_ids, registration_data)
+
+    def _xfer_blocks_for_req(self, req_id: str, meta: Any) -> None:
+        asked, engine = self._asked.pop(req_id), self._engines[meta.remote.engine_id]
+        src = self._tables(meta.local_block_ids, self._block_tokens, asked["tokens"])
+        dst = self._wanted(meta.remote.block_ids, engine.block_tokens, asked["skips"])
+        try:
+            started = self._start(engine, src, dst, f"{meta.remote.request_id}:{self.world_size}".encode())
+        except NixldescError as error:
+            self._log_failure("transfer_setup_failed", req_id, error=error, meta=meta)
+            with self._sending_transfers_lock:
+                self._send_failures.add(req_id)
+        else:
+            with self._sending_transfers_lock:
+                self._sending_transfers[req_id].extend(started)
+
+
+def _skips(scheduler: Any, blocks: Any, ids: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """How many entries of each group's full list are not asked for: cached ones, and those before a window."""
+    full = scheduler.kv_cache_config.select_transfer_block_ids(blocks.get_block_ids())
+    return tuple(len(every) - len(some) for every, some in zip(full, ids, strict=True)) if ids else ()
+
+
+class PullScheduler(NixlPullConnectorScheduler):
+    """Says for each block list where it begins; vLLM's own counts hashed blocks, which a window has none of."""
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        super().update_state_after_alloc(request, blocks, num_external_tokens)
+        if (entry := self._reqs_need_recv.get(request.request_id)) is not None:
+            request, ids, _, parked = entry
+            self._reqs_need_recv[request.request_id] = (request, ids, _skips(self, blocks, ids), parked)
+
+
+class PushScheduler(NixlPushConnectorScheduler):
+    """Says in D's registration where its block lists begin and how many tokens it wants."""
+
+    def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
+        super().update_state_after_alloc(request, blocks, num_external_tokens)
+        if (asked := self._push_pending_registrations.get(request.request_id)) is not None:
+            asked["skips"] = _skips(self, blocks, asked["local_block_ids"])
+            asked["tokens"] = self._get_remote_prefill_token_count(request.num_prompt_tokens)
+
+
+class NixlConnector(vllm_connector.NixlPullConnector):
+    """D pulls."""
+
+    def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
+        vllm_connector.NixlBaseConnector.__init__(self, vllm_config, role, kv_cache_config)
+        if role == KVConnectorRole.SCHEDULER:
+            self.connector_scheduler = PullScheduler(vllm_config, self.engine_id, kv_cache_config)
+        else:
+            self.connector_worker = PullWorker(vllm_config, self.engine_id, kv_cache_config)
+
+    @classmethod
+    def supports_sleep_mode(cls, kv_transfer_config: Any) -> bool:
+        return False
+
+
+class NixlPushConnector(vllm_connector.NixlPushConnector):
+    """P pushes."""
+
+    def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
+        vllm_connector.NixlBaseConnector.__init__(self, vllm_config, role, kv_cache_config)
+        if role == KVConnectorRole.SCHEDULER:
+            self.connector_scheduler = PushScheduler(vllm_config, self.engine_id, kv_cache_config)
+        else:
+            self.connector_worker = PushWorker(vllm_config, self.engine_id, kv_cache_config)
