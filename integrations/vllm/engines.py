@@ -4,6 +4,7 @@ An engine is a process (with TP 2: a front and two workers, forked as well) that
 """
 
 import json
+import multiprocessing
 import os
 import resource
 import select
@@ -30,7 +31,6 @@ ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_SSM_CONV_STATE_LAYOUT": "DS",  # a single engine's states as the connectors' engines keep them
     "VLLM_TARGET_DEVICE": "cpu",
-    "VLLM_WORKER_MULTIPROC_METHOD": "fork",
 }
 
 
@@ -43,11 +43,13 @@ def import_vllm() -> float:
     import vllm.model_executor.model_loader.default_loader
     import vllm.v1.attention.backends.cpu_attn
     import vllm.v1.engine.core
-    import vllm.v1.executor.multiproc_executor
+    import vllm.v1.executor.multiproc_executor as executor
     import vllm.v1.executor.uniproc_executor
     import vllm.v1.worker.cpu_model_runner
     import vllm.v1.worker.cpu_worker  # noqa: F401
 
+    # Workers of TP 2 are forked too: a spawned one would import everything again.
+    executor.get_mp_context = lambda: multiprocessing.get_context("fork")
     # vLLM's all-reduce through shared memory spins without yielding: on two busy cores TP 2 never ends. Gloo sleeps.
     communicator.CpuCommunicator._all_group_ranks_share_shm_group_name = lambda self: False
     return time.time() - began

