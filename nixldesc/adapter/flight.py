@@ -97,9 +97,9 @@ class Traffic:
             else:
                 self.left.append(flight)
 
-    def in_flight(self) -> int:
-        """Return how many transfers are not at their end; asks them all, for that moves them on."""
-        return sum(flight.poll() == "PROC" for flight in tuple(self.flights))
+    def in_flight(self) -> set[Flight]:
+        """Return what is not at its end; asks all, for that moves them on."""
+        return {flight for flight in tuple(self.flights) if flight.poll() == "PROC"}
 
     def try_release(self) -> bool:
         """Release what has landed; say whether nothing is left. Never waits."""
@@ -119,7 +119,7 @@ _all: dict[Traffic, None] = {}
 @atexit.register
 def _land() -> None:
     """Give what is in flight a moment to land before the interpreter frees its memory, which would crash."""
-    wait_while(lambda: sum(traffic.in_flight() for traffic in tuple(_all)), LAST_SECONDS)
+    wait_while(lambda: sum(len(traffic.in_flight()) for traffic in tuple(_all)), LAST_SECONDS)
 
 
 class Share:

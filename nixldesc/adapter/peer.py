@@ -201,10 +201,6 @@ class PreparedPeer:
         """Let nothing start any more; an empty `why` opens it again."""
         self._traffic.closed = why
 
-    def _in_flight(self) -> int:
-        """Return how many transfers are not at their end; that moves them on."""
-        return self._traffic.in_flight() if self._lists.open else 0
-
     def _give_back(self) -> TransferError | None:
         """Release what is left of settled transfers, then the lists; return what NIXL refused."""
         problem = None
@@ -277,7 +273,7 @@ def release_peers(peers: Sequence[PreparedPeer], timeout: float) -> None:
     closed = [peer._traffic.closed for peer in peers]
     for peer in peers:
         peer._close("released")
-    left = wait_while(lambda: sum(peer._in_flight() for peer in peers), timeout)
+    left = wait_while(lambda: len(set().union(*(peer._traffic.in_flight() for peer in peers))), timeout)
     if left:
         for peer, why in zip(peers, closed, strict=True):
             peer._close(why)

@@ -198,12 +198,9 @@ def register(
 
 def _check_held(region: Region, held: Spans, count: int) -> None:
     """Refuse a region of which a segment is not inside a single range."""
-    segments = getattr(region, "segments", None)
-    if segments is None:
-        segments = np.array([[region.base_addr, region.num_blocks, region.device_id]], np.uint64)
-    block = (region.sub_blocks - 1) * region.sub_stride + region.block_len
-    firsts = segments[:, 0].astype(np.uint64)
-    lasts = firsts + (segments[:, 1].astype(np.uint64) - 1) * np.uint64(region.block_stride) + np.uint64(block - 1)
+    segments, block = region.segments, region.reach
+    firsts = segments[:, 0]
+    lasts = firsts + (segments[:, 1] - np.uint64(1)) * np.uint64(region.block_stride) + np.uint64(block - 1)
     for device in np.unique(segments[:, 2]).tolist():
         of_device = np.flatnonzero(segments[:, 2] == device)
         bad = of_device[~held.hold(device, region.mem_type, firsts[of_device], lasts[of_device])]

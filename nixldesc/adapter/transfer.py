@@ -24,7 +24,7 @@ class Transfer:
     Poll it, wait for it or await it, then release it. A ``with`` block that ends well waits up to 30 seconds for what
     is in flight, then raises TransferError; with an exception on its way nothing waits, and what is in flight is
     released when it has landed, by whoever starts or releases next. A Transfer that is dropped unreleased goes the
-    same way and costs a ResourceWarning. At the interpreter's end nothing is released; what is in flight then has two
+    same way and costs a ResourceWarning. At the interpreter's end nothing is released; what is in flight then has five
     seconds to land, for the memory that it writes to is freed next.
 
     Any thread may call its methods, several at once too, if the agent's sync mode allows threads (see

@@ -19,7 +19,7 @@ __all__ = ["EXIT_SECONDS", "LAST_SECONDS", "Polled", "settle", "wait_while"]
 EXIT_SECONDS = 30.0
 
 #: How long the interpreter's end does: its next step frees memory that NIXL may be writing to.
-LAST_SECONDS = 2.0
+LAST_SECONDS = 5.0
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1e-5, 1e-3
 

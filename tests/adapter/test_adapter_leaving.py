@@ -152,4 +152,4 @@ def test_at_the_end_of_the_interpreter_nothing_is_released(polls: str, end: str)
     assert done.stdout.splitlines()[-1] == "{'ranges': 1, 'dlists': 2, 'xfers': 1} []"
     assert done.stderr == ""
     if end == "PROC":
-        assert 2 <= time.monotonic() - began < 30
+        assert 5 <= time.monotonic() - began < 60

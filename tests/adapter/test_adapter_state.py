@@ -1,12 +1,14 @@
 """The adapter's whole life, in any order and with failures at any step.
 
-A machine of hypothesis prepares, starts, polls, releases and drops at will, while the agent fails, stays in flight and
-refuses to release as told. Throughout: no handle is released twice or while in flight, no list under a transfer,
-nobody is notified of a failure, and whoever is told "DONE" has notified. At the end nothing is left.
+A machine of hypothesis prepares, starts, polls, awaits, releases, abandons, leaves by an exception and drops at will,
+while the agent fails, stays in flight and refuses to release as told, and peers are removed under it. Throughout: no
+handle is released twice, none while in flight unless its end is told as in doubt, no list under a transfer, nobody is
+notified of a failure, and whoever is told "DONE" has notified. At the end nothing is left.
 """
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import re
 from collections.abc import Iterator
@@ -22,7 +24,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 import nixldesc
 from nixldesc import Layout, Region, TransferError
-from nixldesc.adapter import PreparedPeer, Transfer, prepare, register
+from nixldesc.adapter import PreparedPeer, Transfer, doubt, prepare, register
 from nixldesc.testing import LoopbackAgent
 
 # What is dropped warns; that is shown elsewhere.
@@ -40,6 +42,7 @@ class WatchfulAgent(LoopbackAgent):
         super().__init__(name)
         self.made_of: dict[int, tuple[int, int]] = {}
         self.offences: list[str] = []
+        self.cancelled: list[Any] = []
 
     def make_prepped_xfer(self, operation: str, local: Any, li: Any, remote: Any, ri: Any, *more: Any) -> Any:
         xfer = super().make_prepped_xfer(operation, local, li, remote, ri, *more)
@@ -58,7 +61,7 @@ class WatchfulAgent(LoopbackAgent):
         if handle.number not in self._xfers:
             self.offences.append(f"transfer {handle.number} was released twice")
         if handle.state == "PROC":
-            self.offences.append(f"transfer {handle.number} was released in flight")
+            self.cancelled.append(handle)
         super().release_xfer_handle(handle)
 
     def forget_faults(self, *steps: str) -> None:
@@ -91,6 +94,10 @@ class Started:
     def __init__(self, transfer: Transfer, peer: Engine, message: bytes) -> None:
         self.transfer, self.peer, self.message = transfer, peer, message
         self.state = "PROC"
+
+
+async def awaited(transfer: Transfer) -> str:
+    return await transfer
 
 
 class AdapterLife(RuleBasedStateMachine):
@@ -129,7 +136,7 @@ class AdapterLife(RuleBasedStateMachine):
             yield
         except TransferError as e:
             words = str(e)
-        assert not words or re.search("failed with NIXL_ERR|in flight|was released", words), words
+        assert not words or re.search("failed with NIXL_ERR|in flight|was released|was abandoned", words), words
 
     # What the agent is told, besides what comes with a rule.
 
@@ -209,6 +216,45 @@ class AdapterLife(RuleBasedStateMachine):
         self.held.append([started])
         return self.held[-1]
 
+    @rule(other=st.integers(0, 1))
+    def remove_and_add_the_peer(self, other: int) -> None:
+        """Behind the adapter's back, as a connector does that does not know better."""
+        self.me.agent.remove_remote_agent(self.others[other].agent.name)
+        self.me.agent.add_remote_agent(self.others[other].agent.get_agent_metadata())
+
+    @rule(peer=peers)
+    def abandon(self, peer: Any) -> None:
+        held, engine = peer
+        for prepared in held:
+            prepared.abandon()
+            self.me.agent.add_remote_agent(engine.agent.get_agent_metadata())  # it is back at once
+
+    @rule(transfer=transfers, cancelled=st.booleans())
+    def wait_in_a_loop(self, transfer: list[Started], cancelled: bool) -> None:
+        async def run(started: Started) -> None:
+            task = asyncio.ensure_future(awaited(started.transfer))
+            await asyncio.sleep(0)
+            if cancelled:
+                task.cancel()
+                await asyncio.wait([task])
+            else:
+                self.land()
+                self.note(started, await task)
+
+        for started in transfer:
+            if started in self.open:
+                asyncio.run(run(started))
+
+    @rule(transfer=consumes(transfers))
+    def leave_by_an_exception(self, transfer: list[Started]) -> None:
+        for started in transfer:
+            if started in self.open:
+                self.open.remove(started)
+                with pytest.raises(KeyError), started.transfer:
+                    raise KeyError
+        started = None  # type: ignore[assignment]
+        transfer.clear()
+
     @rule(transfer=transfers)
     def poll(self, transfer: list[Started]) -> None:
         for started in transfer:
@@ -229,7 +275,9 @@ class AdapterLife(RuleBasedStateMachine):
         error = started.transfer.error
         assert (error is not None) == (state == "ERR")
         if error is not None:
-            assert f"peer '{started.peer.agent.name}'" in str(error) and "failed with" in str(error)
+            assert f"peer '{started.peer.agent.name}'" in str(error)
+            assert "failed with" in str(error) or "abandoned" in str(error)
+            assert ("has not confirmed" in str(error)) <= bool(error.in_doubt)
             self.failed.add(started.message)
         elif state == "DONE":
             self.succeeded[started.message] = started.peer.agent.name
@@ -276,7 +324,13 @@ class AdapterLife(RuleBasedStateMachine):
 
     @invariant()
     def no_handle_is_released_twice_or_in_use(self) -> None:
-        assert self.me.agent.offences == []
+        agent = self.me.agent
+        assert agent.offences == []
+        # What was released in flight is in doubt: its memory cannot be deregistered by accident.
+        doubted = {span for whose, noted in doubt._doubts.values() if whose() is agent for span in noted}
+        for handle in agent.cancelled:
+            for op in handle.ops:
+                assert any(a <= op.local_addr and op.local_addr + op.length <= a + n for a, n, *_ in doubted)
 
     def teardown(self) -> None:
         if not hasattr(self, "me"):
@@ -299,8 +353,12 @@ class AdapterLife(RuleBasedStateMachine):
                 pass
         assert agent.live() == {"ranges": 2, "dlists": 0, "xfers": 0}
         self.no_handle_is_released_twice_or_in_use()
-        for engine in (self.me, *self.others):
-            engine.registration.release()
+        if agent.cancelled:
+            with pytest.raises(TransferError, match="are in doubt"):
+                self.me.registration.release()
+        self.me.registration.release(in_doubt=bool(doubt.in_doubt(agent, self.me.registration.ranges)))
+        for other in self.others:
+            other.registration.release()
 
 
 AdapterLife.TestCase.settings = settings(stateful_step_count=40)
