@@ -1,8 +1,9 @@
 """NIXL handles from plans: register, prepare once per peer, start one transfer per request.
 
 The only part of nixldesc that knows NIXL. It takes an agent (``nixl.nixl_agent``, or anything with those methods, as
-``nixldesc.testing.LoopbackAgent``) and never makes one, nor imports nixl. Facts about NIXL were measured with nixl
-1.5.1 and 1.4.1, UCX and POSIX plugins, host memory.
+``nixldesc.testing.LoopbackAgent``) and never makes one, nor imports nixl: ROCm's ``nixl_rocm``, which has the same
+Python API, is taken too but was never run here. Facts about NIXL were measured with nixl 1.5.1 and 1.4.1, UCX and
+POSIX plugins, host memory; nixl 1.5.0, which vLLM 0.33.0 pins, takes N x 5 lists as 1.5.1 does.
 
 A rank of the decode side, D, reads from a rank of the prefill side, P. Here both live in one process:
 
@@ -34,7 +35,31 @@ Finalisers run in whatever thread drops the last reference, so under NONE releas
 
 *Order of release.* Transfers, then peers, then registrations. NIXL keeps plain pointers to a registration in its
 prepared lists, and a transfer made from them after deregistration crashes the process; so each step here refuses while
-the one before it is not done.
+the one before it is not done. Memory must stay allocated while a transfer that uses it is in flight.
+
+*Leaving ``with``.* A block that ends well waits up to 30 seconds for what is in flight, then raises TransferError,
+which is an exception on its way for the blocks around it: 30 seconds in all. With an exception on its way nothing
+waits and the exception stays on top; what is left is logged, and released when it has landed, by whoever starts,
+prepares or releases next. At the interpreter's end nothing is released; what is in flight has five seconds to land.
+
+*Giving up on a dead peer.* A killed peer is an error at once; one that hangs leaves its transfers at "PROC" for ever,
+and all releases refuse. With a limit of your own::
+
+    if transfer.wait(timeout=60) == "PROC":
+        peer.abandon()            # "ERR", in doubt; lists and metadata of the peer are gone, other peers go on
+        transfer.release()
+        quarantine(peer.in_doubt)  # (addr, len, device_id, mem_type): NIXL may still write there
+
+Memory in doubt is not written by anybody else but may be by NIXL, until the agent is gone (measured over tcp: 64 MiB
+arrived after the release of transfer, lists and registration). Keep its blocks out of use, and the memory allocated;
+``Registration.release`` refuses it, unless ``in_doubt=True``. ``agent.remove_remote_agent`` under a transfer leaves
+its end in doubt in the same way, and does no more. PORTING.md has the recipe as a program.
+
+*Notifications.* A message goes with its own transfer: where one request is several transfers, the last one's message
+says nothing of the others. Storage plugins carry none (nixl 1.5.1): an agent that has POSIX alone refuses ``notify=``
+before anything moves, one with UCX beside it sends the message when the bytes are stored.
+
+*Logs.* Refusals (warnings) and failures (errors) go to the logger ``nixldesc`` besides being raised or told.
 """
 
 from __future__ import annotations
