@@ -124,7 +124,7 @@ def as_mem_type(mem_type: str | None) -> str:
         raise TypeError("a list of numbers needs mem_type")
     if mem_type not in MEM_TYPES:
         raise KeyError(mem_type)
-    return mem_type
+    return MEM_TYPES[mem_type]
 
 
 def as_dense_rows(descs: Any, tuple_width: int) -> list[list[int]]:
@@ -186,8 +186,10 @@ def check_range(have: Range) -> None:
         raise LoopbackError("NIXL_ERR_INVALID_PARAM", f"{have} is empty")
     if have.addr + have.length > 1 << 64:
         raise LoopbackError("NIXL_ERR_INVALID_PARAM", f"{have} leaves 2**64")
-    if have.mem_type in ("BLOCK", "OBJ"):
+    if have.mem_type == "BLOCK":
         raise LoopbackError("NIXL_ERR_NOT_FOUND", f"no backend for {have.mem_type} here")
+    if have.mem_type == "OBJ":
+        return
     if have.mem_type != "FILE":
         if not have.addr:
             raise LoopbackError("NIXL_ERR_BACKEND", f"{have} starts at the null address")

@@ -23,12 +23,14 @@ __all__ = [
     "Op",
     "Range",
     "Rows",
+    "check_objects",
     "copy_op",
     "find_range",
     "merge",
 ]
 
-MEM_TYPES = ("DRAM", "VRAM", "FILE", "BLOCK", "OBJ")
+#: As NIXL spells them, its two old words among them, and what they mean.
+MEM_TYPES = {kind: kind for kind in ("DRAM", "VRAM", "FILE", "BLOCK", "OBJ")} | {"cpu": "DRAM", "cuda": "VRAM"}
 STORAGE = ("FILE", "BLOCK", "OBJ")
 _SPACE = 1 << 64
 
@@ -52,12 +54,18 @@ class LoopbackError(Exception):
 
 
 class Range(NamedTuple):
-    """One registered range of one memory."""
+    """One registered range of one memory; `meta` is the key of an object, "" for its device id in decimals."""
 
     mem_type: str
     addr: int
     length: int
     device_id: int
+    meta: str = ""
+
+    @property
+    def key(self) -> str:
+        """Under which key an object lies in the bucket."""
+        return self.meta or str(self.device_id)
 
     def __str__(self) -> str:
         end = self.addr + self.length
@@ -191,9 +199,15 @@ def merge(local: Rows, local_ids: Ids, remote: Rows, remote_ids: Ids, join: bool
     return [Op(*op) for op in zip(*(column.tolist() for column in columns), strict=True)]
 
 
-def copy_op(operation: str, op: Op, local: str, remote: str) -> None:
-    """Move the bytes of one operation; `local` and `remote` are the memory types."""
-    src = (remote, op.remote_addr, op.remote_device)
+def copy_op(operation: str, op: Op, local: str, remote: Range, bucket: dict[str, bytes]) -> None:
+    """Move the bytes of one operation; `local` is a memory type, `remote` the registered range."""
+    if remote.mem_type == "OBJ":
+        if operation == "READ":
+            ctypes.memmove(op.local_addr, _object_range(bucket, remote.key, op), op.length)
+        else:
+            bucket[remote.key] = ctypes.string_at(op.local_addr, op.length)
+        return
+    src = (remote.mem_type, op.remote_addr, op.remote_device)
     dst = (local, op.local_addr, op.local_device)
     if operation == "WRITE":
         src, dst = dst, src
@@ -203,6 +217,30 @@ def copy_op(operation: str, op: Op, local: str, remote: str) -> None:
         _write_file(dst[2], dst[1], src[1], op.length)
     else:
         ctypes.memmove(dst[1], src[1], op.length)
+
+
+def check_objects(ops: Iterable[Op]) -> None:
+    """Refuse to write an object in pieces: a WRITE replaces all of it, so only the last one would be left."""
+    written = set()
+    for op in ops:
+        if op.remote_addr:
+            why = f"object {op.remote_device} is written at offset {op.remote_addr}; a WRITE replaces an object whole"
+            raise LoopbackError("NIXL_ERR_BACKEND", why)
+        if op.remote_device in written:
+            why = f"object {op.remote_device} is written twice in one transfer; a WRITE replaces an object whole"
+            raise LoopbackError("NIXL_ERR_BACKEND", why)
+        written.add(op.remote_device)
+
+
+def _object_range(bucket: dict[str, bytes], key: str, op: Op) -> bytes:
+    data = bucket.get(key)
+    if data is None:
+        raise LoopbackError("NIXL_ERR_BACKEND", f"there is no object {key!r}")
+    end = op.remote_addr + op.length
+    if end > len(data):
+        why = f"object {key!r}: {op.length} bytes wanted at {op.remote_addr}, it has {len(data)}"
+        raise LoopbackError("NIXL_ERR_BACKEND", why)
+    return data[op.remote_addr : end]
 
 
 def _read_file(fd: int, offset: int, addr: int, length: int) -> None:

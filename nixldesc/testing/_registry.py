@@ -19,6 +19,7 @@ from ._handles import (
     Remote,
     as_dense_rows,
     as_mem_type,
+    as_message,
     as_name,
     as_table_rows,
     check_range,
@@ -37,7 +38,8 @@ class Registry(Mailbox):
         super().__init__()
         self.name = name
         self.strided = strided
-        self.backends = {"UCX": 1, "POSIX": 2}
+        self.backends = {"UCX": 1, "POSIX": 2, "OBJ": 3}
+        self.bucket: dict[str, bytes] = {}
         self._lock = threading.RLock()
         self._token = uuid.uuid4().hex
         self._ranges: list[Range] = []
@@ -55,7 +57,9 @@ class Registry(Mailbox):
             return descs
         kind = as_mem_type(mem_type)
         rows = as_dense_rows(descs, tuple_width=4)
-        return LoopbackRegistration(tuple(Range(kind, *row) for row in rows))
+        metas = [""] * len(rows) if isinstance(descs, np.ndarray) else [as_message(item[3]).decode() for item in descs]
+        pairs = zip(rows, metas, strict=True)
+        return LoopbackRegistration(tuple(Range(kind, addr, size, device, meta) for (addr, size, device), meta in pairs))
 
     def register_memory(
         self, reg_list: Any, mem_type: str | None = None, backends: Sequence[str] = ()
@@ -66,8 +70,17 @@ class Registry(Mailbox):
             self._faults.step("register", registration)
             for have in registration.ranges:
                 check_range(have)
+                self._check_key(have)
             self._ranges = [*self._ranges, *registration.ranges]
         return registration
+
+    def _check_key(self, have: Range) -> None:
+        """Refuse a second key for one object's device id; NIXL would take it for the first one's too."""
+        for known in self._ranges:
+            if have.mem_type == known.mem_type == "OBJ" and have.device_id == known.device_id and have.key != known.key:
+                raise LoopbackError(
+                    "NIXL_ERR_NOT_ALLOWED", f"device {have.device_id} is object {known.key!r} already, not {have.key!r}"
+                )
 
     def deregister_memory(self, dereg_list: LoopbackRegistration, backends: Sequence[str] = ()) -> None:
         """Forget ranges; refused while a prepared list of this agent still names them."""

@@ -10,7 +10,8 @@ silence:
 - a row that wraps around 2**64, an empty or null range, a file descriptor that is not open;
 - a transfer over memory deregistered meanwhile, and deregistering memory that a prepared list
   still names (NIXL frees it: the next `make_prepped_xfer` crashes the process);
-- a second release of one handle.
+- a second release of one handle;
+- writing an object in pieces (a WRITE replaces it), reading one that is not there or too short.
 
 Bytes move when a transfer becomes DONE, not before: who reads early reads the old bytes.
 """
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ._handles import LoopbackDescs, LoopbackDlist, LoopbackTelemetry, LoopbackXfer, Remote, as_ids, as_message, as_name
-from ._memory import STORAGE, LoopbackError, Op, Range, Rows, copy_op, find_range, merge
+from ._memory import STORAGE, LoopbackError, Op, Range, Rows, check_objects, copy_op, find_range, merge
 from ._registry import Registry, check_registered
 
 __all__ = ["LoopbackAgent", "LoopbackError"]
@@ -39,7 +40,9 @@ class LoopbackAgent(Registry):
 
     `polls` (default 0) is how many times a transfer posted from now on answers "PROC" before it
     is done; ``math.inf`` leaves it in flight. `lose_notifs` is how many of the next notifications
-    are dropped on the way. `journal` lists every call that changed something, as (step, what).
+    are dropped on the way. `bucket` holds the objects of "OBJ" by key (give two agents one dict, and
+    they share it): the key is what the registration's fourth entry says, or the device id in decimals;
+    an address is an offset. `journal` lists every call that changed something, as (step, what).
 
     >>> import numpy as np
     >>> a, b = LoopbackAgent("a"), LoopbackAgent("b")
@@ -192,6 +195,8 @@ the list has 8 descriptors
             raise LoopbackError("NIXL_ERR_INVALID_PARAM", f"the local side must be memory, not {local.mem_type}")
         if remote.mem_type in STORAGE and message:
             raise LoopbackError("NIXL_ERR_BACKEND", f"a transfer with {remote.mem_type} carries no notification")
+        if remote.mem_type == "OBJ" and operation == "WRITE":
+            check_objects(ops)
         mems = local.mem_type, remote.mem_type
         with self._lock:
             self._faults.step("make", f"{operation} {mems[0]} {mems[1]}")
@@ -245,10 +250,8 @@ the list has 8 descriptors
         for op in handle.ops:
             here = Range(handle.local_mem, op.local_addr, op.length, op.local_device)
             there = Range(handle.remote_mem, op.remote_addr, op.length, op.remote_device)
-            for agent, span in (self, here), (peer, there):
-                if find_range(span, agent._ranges) is None:
-                    raise LoopbackError("NIXL_ERR_BACKEND", f"{span} of {agent.name!r} is registered no more")
-            copy_op(handle.operation, op, handle.local_mem, handle.remote_mem)
+            _registered(self, here)
+            copy_op(handle.operation, op, handle.local_mem, _registered(peer, there), self.bucket)
         if handle.notif_msg:
             self._deliver(peer, handle.notif_msg)
 
@@ -284,3 +287,11 @@ the list has 8 descriptors
             self.lose_notifs -= 1
         else:
             peer._receive(self.name, message)
+
+
+def _registered(agent: Registry, span: Range) -> Range:
+    """The registration that holds all of `span`."""
+    have = find_range(span, agent._ranges)
+    if have is None:
+        raise LoopbackError("NIXL_ERR_BACKEND", f"{span} of {agent.name!r} is registered no more")
+    return have

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loopbacks import L, N, Two, blocks, table
 
-from nixldesc.testing import LoopbackError
+from nixldesc.testing import LoopbackAgent, LoopbackError
 
 
 def test_read_and_write_move_the_named_blocks_only() -> None:
@@ -247,3 +247,72 @@ def test_the_journal_tells_what_was_asked_in_order() -> None:
     assert [step for step, _ in two.a.journal] == ["register", "prep", "prep", "make", "post"]
     assert two.a.journal[3] == ("make", "READ DRAM DRAM")
     assert repr(two.a) == "LoopbackAgent('a', {'ranges': 1, 'dlists': 2, 'xfers': 1})"
+
+
+# ---------------------------------------------------------------------- objects
+
+
+class Objects:
+    """An agent with a buffer of four blocks, and objects 7 (key "alpha") and 8 of four blocks."""
+
+    def __init__(self) -> None:
+        self.agent = LoopbackAgent("o")
+        self.memory = painted(4 * L, 3)
+        self.agent.register_memory([(self.memory.ctypes.data, 4 * L, 0, "")], "DRAM")
+        self.agent.register_memory([(0, 4 * L, 7, "alpha"), (0, 4 * L, 8, "")], "OBJ")
+
+    def run(self, operation: str, rows: Any, ids: list[int], object_ids: list[int]) -> Any:
+        local = self.agent.prep_xfer_dlist("", table((self.memory.ctypes.data, L, 0, L, 4)), "DRAM")
+        remote = self.agent.prep_xfer_dlist("o", table(*rows), "OBJ")
+        xfer = self.agent.make_prepped_xfer(operation, local, ids, remote, object_ids)
+        return self.agent.transfer(xfer)
+
+
+def test_objects_are_written_whole_and_read_in_ranges() -> None:
+    world = Objects()
+    before = bytes(world.memory)
+    assert world.run("WRITE", [(0, L, 7, L, 4)], [0, 1, 2, 3], [0, 1, 2, 3]) == "DONE"  # neighbours: one operation
+    assert world.run("WRITE", [(0, L, 8, L, 4)], [2], [0]) == "DONE"
+    assert world.agent.bucket == {"alpha": before, "8": before[2 * L : 3 * L]}
+    world.memory[:] = 0
+    assert world.run("READ", [(0, L, 7, 2 * L, 2), (0, L, 8, L, 4)], [3, 0, 1], [1, 0, 2]) == "DONE"
+    assert bytes(world.memory) == before[:L] + before[2 * L : 3 * L] + bytes(L) + before[2 * L : 3 * L]
+
+
+def test_agents_share_a_bucket() -> None:
+    world, other = Objects(), Objects()
+    other.agent.bucket = world.agent.bucket
+    world.run("WRITE", [(0, L, 8, L, 4)], [1], [0])
+    assert other.run("READ", [(0, L, 8, L, 4)], [0], [0]) == "DONE"
+
+
+@pytest.mark.parametrize(
+    ("operation", "ids", "words"),
+    [
+        ("WRITE", [1], "object 7 is written at offset 16; a WRITE replaces an object whole"),
+        ("WRITE", [0, 2], "object 7 is written at offset 32"),
+        ("WRITE", [0, 0], "object 7 is written twice in one transfer"),
+        ("READ", [1], "object 'alpha': 16 bytes wanted at 16, it has 16"),
+    ],
+)
+def test_objects_in_pieces_are_refused(operation: str, ids: list[int], words: str) -> None:
+    world = Objects()
+    with pytest.raises(LoopbackError, match="NIXL_ERR_BACKEND: there is no object 'alpha'"):
+        world.run("READ", [(0, L, 7, L, 4)], [0], [0])
+    world.run("WRITE", [(0, L, 7, L, 4)], [0], [0])
+    with pytest.raises(LoopbackError, match=f"NIXL_ERR_BACKEND: {words}"):
+        world.run(operation, [(0, L, 7, L, 4)], ids, ids)
+
+
+def test_one_object_has_one_key() -> None:
+    world = Objects()
+    with pytest.raises(LoopbackError, match="NIXL_ERR_NOT_ALLOWED: device 7 is object 'alpha' already, not 'beta'"):
+        world.agent.register_memory([(0, L, 7, "beta")], "OBJ")
+    assert world.agent.live()["ranges"] == 3
+
+
+def test_memory_is_spelled_as_nixl_spells_it() -> None:
+    two = Two("cpu")
+    assert two.a.transfer(two.make([0], [1])) == "DONE"
+    assert two.a.prep_xfer_dlist("", table((two.at_mine, L, 0, L, 1)), "DRAM").rows.mem_type == "DRAM"
+    assert Two("cuda").local.rows.mem_type == "VRAM"

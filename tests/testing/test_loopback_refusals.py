@@ -189,10 +189,10 @@ def test_a_transfer_over_memory_deregistered_meanwhile_fails() -> None:
         ([(0, 8, 0, "")], "DRAM", LoopbackError, "NIXL_ERR_BACKEND: .* starts at the null address"),
         ([(2**64 - 8, 16, 0, "")], "VRAM", LoopbackError, r"leaves 2\*\*64"),
         ([(0, 8, 10**6, "")], "FILE", LoopbackError, "NIXL_ERR_BACKEND: file descriptor 1000000 is not open"),
-        ([(0, 8, 0, "")], "OBJ", LoopbackError, "NIXL_ERR_NOT_FOUND: no backend for OBJ here"),
+        ([(0, 8, 0, "")], "BLOCK", LoopbackError, "NIXL_ERR_NOT_FOUND: no backend for BLOCK here"),
         ([(64, 8, 0)], "DRAM", TypeError, "expected a list of 4-tuples"),
         ([(64, 8, 0, "")], None, TypeError, "needs mem_type"),
-        ([(64, 8, 0, "")], "cuda", KeyError, "cuda"),
+        ([(64, 8, 0, "")], "dram", KeyError, "dram"),
     ],
 )
 def test_ranges_are_refused_with_the_reason(

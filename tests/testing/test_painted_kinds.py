@@ -224,7 +224,7 @@ STATES: dict[str, dict[str, Any]] = {
 }
 
 
-def states(base: int, tp: int, kind: str, order: str = "DS", **how: Any) -> dict[int, Layout]:
+def states(base: int, tp: int, kind: str, order: Any = "DS", **how: Any) -> dict[int, Layout]:
     padding = how.pop("padding", 0)
     layouts = []
     for rank in range(tp):
@@ -237,7 +237,7 @@ def states(base: int, tp: int, kind: str, order: str = "DS", **how: Any) -> dict
             tp_rank=rank,
             conv_order=order,
             **STATES[kind],
-            **how,  # type: ignore[arg-type]
+            **how,
         )
         layouts.append(Layout([page(base, sections, block_len=size(sections) + padding)]))
     return numbered(layouts)

@@ -242,7 +242,7 @@ def test_axes_in_parts_are_put_together() -> None:
     srcs, dsts = ({0: Layout([Region("K", base, 8, 4, sections=[one])])} for base, one in ((0, parts), (64, plain)))
     rows = [[0, 64, 2], [2, 68, 2], [4, 66, 2], [6, 70, 2]]
     assert check_delivery(srcs, dsts, {0: [[0]]}, {0: [[0]]}, [copied(rows)]).delivered == 8
-    with pytest.raises(DeliveryError, match="head 0, token 2 .* holds section 'K', head 1, token 0"):
+    with pytest.raises(DeliveryError, match=r"head 0, token 2 .* holds section 'K', head 1, token 0"):
         check_delivery(srcs, dsts, {0: [[0]]}, {0: [[0]]}, [copied([[0, 64, 8]])])
 
 
@@ -256,7 +256,7 @@ def test_what_dst_holds_twice_is_filled_twice() -> None:
     srcs, dsts = {0: Layout([Region("W", 0, 4, 1, sections=[box])])}, {0: Layout(slots)}
     both = copied([[0, 64, 4], [0, 72, 4]])
     assert check_delivery(srcs, dsts, {0: [[0]]}, {0: [[0]]}, [both]).delivered == 8
-    with pytest.raises(DeliveryError, match="region 'slot1', block 0: section 'W', expert 0, .*was not delivered"):
+    with pytest.raises(DeliveryError, match=r"region 'slot1', block 0: section 'W', expert 0, .*was not delivered"):
         check_delivery(srcs, dsts, {0: [[0]]}, {0: [[0]]}, [copied([[0, 64, 4]])])
 
 
