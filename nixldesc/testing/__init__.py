@@ -1,8 +1,8 @@
 """For users' tests: an agent without NIXL, random engine pairs, and the painted-memory oracle.
 
 Nothing here is imported by the library. The names are loaded when first asked for: LoopbackAgent
-and check_delivery need numpy only, the strategies also hypothesis (``pip install
-nixldesc[testing]``).
+and check_delivery need numpy only, the strategies also hypothesis when they are called (``pip
+install nixldesc[testing]``).
 
 >>> from nixldesc.testing import LoopbackAgent
 >>> LoopbackAgent("decode-0")

@@ -58,8 +58,8 @@ class Registry(Mailbox):
         kind = as_mem_type(mem_type)
         rows = as_dense_rows(descs, tuple_width=4)
         metas = [""] * len(rows) if isinstance(descs, np.ndarray) else [as_message(item[3]).decode() for item in descs]
-        pairs = zip(rows, metas, strict=True)
-        return LoopbackRegistration(tuple(Range(kind, addr, size, device, meta) for (addr, size, device), meta in pairs))
+        given = zip(rows, metas, strict=True)
+        return LoopbackRegistration(tuple(Range(kind, addr, size, dev, meta) for (addr, size, dev), meta in given))
 
     def register_memory(
         self, reg_list: Any, mem_type: str | None = None, backends: Sequence[str] = ()

@@ -26,14 +26,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any, TypeVar
-
-from hypothesis import strategies as st
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nixldesc import Layout, Region
 
 from .geometry import EnginePair, Limits, random_pair
 from .tables import Request, Table, random_request, random_tables
+
+if TYPE_CHECKING:
+    from hypothesis import strategies as st
 
 __all__ = ["Transfer", "block_tables", "layouts", "requests", "tp_pairs", "transfers"]
 
@@ -198,4 +199,6 @@ def _layout(rnd: Random, most_regions: int, most_groups: int) -> Layout:
 
 def _drawn(make: Callable[[Random], T]) -> st.SearchStrategy[T]:
     """What ``make`` makes of a Random whose every draw hypothesis knows and can shrink."""
-    return st.randoms(use_true_random=False).map(make)
+    from hypothesis import strategies  # here, so that help() and the rest of the kit need no hypothesis
+
+    return strategies.randoms(use_true_random=False).map(make)

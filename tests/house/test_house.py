@@ -245,6 +245,15 @@ def test_the_adapter_loads_without_nixl() -> None:
     assert {name for name in loaded if name.split(".")[0] in {"nixl", "torch"}} == set()
 
 
+def test_help_on_the_testing_kit_needs_no_hypothesis() -> None:
+    code = (
+        "import sys; sys.modules['hypothesis'] = None\n"
+        "import pydoc, nixldesc.testing\n"
+        "assert 'block_tables' in pydoc.render_doc(nixldesc.testing)"
+    )
+    assert "nixldesc.testing.strategies" in modules_loaded_by(code)
+
+
 def test_the_nixl_under_test_is_the_one_asked_for() -> None:
     """With an old one the adapter's tests are tests of its fallback, if it is really old."""
     agent = real_agent("house")
