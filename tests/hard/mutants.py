@@ -1,6 +1,6 @@
 """Plants bugs of one line, one at a time, and runs the tests that should notice: a survivor fails it.
 
-    python tests/hard/mutants.py [COUNT [SEED [WORD]]]        COUNT of them (default 200), in modules whose path has WORD
+    python tests/hard/mutants.py [COUNT [SEED [WORD]]]      COUNT of them (default 200), in modules whose path has WORD
 
 Bugs are drawn evenly over all modules and kernels: another comparison, another operator, a number one too large, a
 check left out, `and` for `or`, `min` for `max`. Modules are changed in a copy of the package under build/mutants, in
@@ -22,6 +22,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -34,7 +35,8 @@ KERNEL_SHARE = 8
 
 #: Which tests should notice, quickest first: by the longest beginning of the module's path that is here.
 TESTS: dict[str, str] = {
-    "_check.py": "memory/test_words.py request/test_words_requests.py request/test_hostile_out.py planning/test_words_plans.py",
+    "_check.py": "memory/test_words.py request/test_words_requests.py request/test_hostile_out.py "
+    "planning/test_words_plans.py",
     "errors.py": "memory/test_words.py",
     "kernels": "request/test_words_requests.py request/test_words_pairs.py request/test_positions.py "
     "memory/test_layout_oracle.py request/test_hostile.py request/test_hostile_out.py request/test_hostile_code.py "
@@ -93,47 +95,65 @@ _OPERATED |= {ast.Mod: ("%", "//"), ast.LShift: ("<<", ">>")}
 _CALLED = {"min": "max", "max": "min", "any": "all", "all": "any", "sorted": "list"}
 
 
-def python_bugs(path: str, source: str) -> Iterator[Bug]:
-    """Every bug that can be planted in a module."""
-    lines = source.split("\n")
+class _Planter:
+    """Every bug that can be planted in a module: each node of its tree may be written otherwise."""
 
-    def bug(line: int, start: int, stop: int, text: str) -> Bug:
-        was = lines[line - 1].encode()
-        return Bug(path, line, lines[line - 1], (was[:start] + text.encode() + was[stop:]).decode())
+    def __init__(self, path: str, source: str) -> None:
+        self.path, self.lines, self.tree = path, source.split("\n"), ast.parse(source)
 
-    def between(left: ast.expr, right: ast.expr, old: str, new: str) -> Iterator[Bug]:
+    def bugs(self) -> Iterator[Bug]:
+        for node in _nodes(self.tree):
+            yield from self.operators(node)
+            yield from self.values(node)
+            yield from self.steps(node)
+
+    def at(self, node: ast.expr | ast.stmt, text: str) -> Iterator[Bug]:
+        """`text` instead of a node that stands in one line."""
+        if node.lineno == node.end_lineno and node.end_col_offset is not None:
+            yield self.within(node.lineno, node.col_offset, node.end_col_offset, text)
+
+    def within(self, line: int, start: int, stop: int, text: str) -> Bug:
+        was = self.lines[line - 1].encode()
+        return Bug(self.path, line, self.lines[line - 1], (was[:start] + text.encode() + was[stop:]).decode())
+
+    def text(self, node: ast.expr) -> str:
+        return self.lines[node.lineno - 1].encode()[node.col_offset : node.end_col_offset].decode()
+
+    def between(self, left: ast.expr, right: ast.expr, old: str, new: str) -> Iterator[Bug]:
         if left.end_lineno != right.lineno or left.end_col_offset is None:
             return
         start, stop = left.end_col_offset, right.col_offset
-        text = lines[right.lineno - 1].encode()[start:stop].decode()
+        text = self.lines[right.lineno - 1].encode()[start:stop].decode()
         if f" {old} " in text:
-            yield bug(right.lineno, start, stop, text.replace(f" {old} ", f" {new} ", 1))
+            yield self.within(right.lineno, start, stop, text.replace(f" {old} ", f" {new} ", 1))
 
-    for node in _nodes(ast.parse(source)):
+    def operators(self, node: ast.AST) -> Iterator[Bug]:
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARED:
-            yield from between(node.left, node.comparators[0], *_COMPARED[type(node.ops[0])])
+            yield from self.between(node.left, node.comparators[0], *_COMPARED[type(node.ops[0])])
         elif isinstance(node, ast.BinOp) and type(node.op) in _OPERATED:
-            yield from between(node.left, node.right, *_OPERATED[type(node.op)])
+            yield from self.between(node.left, node.right, *_OPERATED[type(node.op)])
         elif isinstance(node, ast.BoolOp):
             words = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
-            yield from between(node.values[0], node.values[1], *words)
-        elif isinstance(node, ast.Constant) and type(node.value) is int and node.value < 2**31:
-            assert node.end_col_offset is not None
-            yield bug(node.lineno, node.col_offset, node.end_col_offset, str(node.value + 1))
+            yield from self.between(node.values[0], node.values[1], *words)
+
+    def values(self, node: ast.AST) -> Iterator[Bug]:
+        if isinstance(node, ast.Constant) and type(node.value) is int and node.value < 2**31:
+            yield from self.at(node, str(node.value + 1))
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            yield bug(node.lineno, node.col_offset, node.operand.col_offset, "")
+            yield from self.at(node, f"({self.text(node.operand)})")
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CALLED:
-            func = node.func
-            assert func.end_col_offset is not None
-            yield bug(func.lineno, func.col_offset, func.end_col_offset, _CALLED[func.id])
-        elif isinstance(node, (ast.If, ast.IfExp)) and node.test.lineno == node.test.end_lineno:
-            test = node.test
-            assert test.end_col_offset is not None
-            text = lines[test.lineno - 1].encode()[test.col_offset : test.end_col_offset].decode()
-            yield bug(test.lineno, test.col_offset, test.end_col_offset, f"(not ({text}))")
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and node.lineno == node.end_lineno:
-            assert node.end_col_offset is not None  # a check, or anything else that is done for what it does
-            yield bug(node.lineno, node.col_offset, node.end_col_offset, "pass")
+            yield from self.at(node.func, _CALLED[node.func.id])
+
+    def steps(self, node: ast.AST) -> Iterator[Bug]:
+        if isinstance(node, (ast.If, ast.IfExp)) and node.test.lineno == node.test.end_lineno:
+            yield from self.at(node.test, f"(not ({self.text(node.test)}))")
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            yield from self.at(node, "pass")  # a check, or anything else that is done for what it does
+
+
+def python_bugs(path: str, source: str) -> Iterator[Bug]:
+    """Every bug that can be planted in a module."""
+    return _Planter(path, source).bugs()
 
 
 def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
@@ -225,6 +245,10 @@ def run_tests(arguments: list[str], log: Path, seconds: int) -> Run:
     return Run(code != 0, {0: "passed", 1: "failed", 2: "no import"}.get(code, f"status {code}"), took)
 
 
+#: Hypothesis is there before pytest looks for it: that its own assertions are not rewritten is no matter here.
+_EARLY = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
+
+
 def _in_child(arguments: list[str], log: Path, seconds: int) -> None:
     code = 70
     try:
@@ -241,8 +265,11 @@ def _in_child(arguments: list[str], log: Path, seconds: int) -> None:
         sys.path.insert(0, str(COPY))
         import pytest
 
-        code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *arguments]))
+        code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-W", _EARLY, *arguments]))
+    except BaseException:
+        traceback.print_exc()
     finally:
+        sys.stdout.flush()
         os._exit(code)
 
 
