@@ -6,6 +6,8 @@
 #   make test-peers  other people's planners, pools and tensors as oracles (PyTorch, SGLang)
 #   make test-hard   the suite again under the checked and the sanitizer build, with an old NIXL,
 #                    on other Pythons; sdist and wheel from a bare environment; test-peers
+#   make test-mutants  bugs of one line, planted one at a time: the tests must notice (PLANTED=200 SEED=1)
+#   make docs        the API reference and drawings of plans, in build/docs
 #   make bench       the ratios against plain NumPy
 #   make test-vllm   real vLLM engines on this machine's CPU, with nixldesc inside (integrations/vllm)
 #   make clean       away with all of it
@@ -30,6 +32,17 @@ SGLANG := 0.5.23
 MOONCAKE := 0.3.13.post1
 # How many inputs for `test-fuzz`.
 INPUTS ?= 300000
+# How many bugs for `test-mutants`, and from which seed (none: another one each time; it is printed). Seconds of the
+# processor for `test-cost`.
+PLANTED ?= 200
+SEED ?=
+SECONDS_OF_SEARCH ?= 180
+# The oldest NumPy that is promised, and the Pythons of the classifiers.
+OLD_NUMPY := 1.26.4
+PYTHONS := 3.10 3.11 3.12 3.13
+
+# Each pip installs lint and test tools in the versions that stand there.
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
 # An interpreter that the PATH names but does not run (pyenv) is looked for.
 PY := $(shell if $(PYTHON) -c '' 2>/dev/null; then echo '$(PYTHON)'; else .ci/find-python $(PYTHON:python%=%); fi)
@@ -43,7 +56,7 @@ endif
 BUILT := setup.py pyproject.toml nixldesc/_version.py $(wildcard nixldesc/kernels/*.p*)
 SOURCES := $(BUILT) $(shell find nixldesc -name '*.py' -o -name '*.pyi')
 
-.PHONY: demo test test-hard bench clean lint types
+.PHONY: demo test test-hard bench clean docs lint types
 .DEFAULT_GOAL := help
 .PHONY: help
 help:
@@ -68,7 +81,7 @@ endef
 # that no test of a real transfer is skipped unseen.
 define nixl
 	@if test "$$(uname -s)" = Linux && [[ '$(V)' != *t ]]; then \
-	    $(@D)/bin/pip install -q --no-deps nixl==$(1) nixl-cu12==$(1) 'numpy >= 2'; \
+	    $(@D)/bin/pip install -q --no-deps nixl==$(1) nixl-cu12==$(1) 'numpy >= 1.26'; \
 	    $(@D)/bin/python -c 'import nixl._api'; \
 	else echo 'NIXL has no wheel for this machine: real transfers are skipped'; fi
 endef
@@ -84,8 +97,11 @@ endef
 .venv/demo-$(V)/installed: .venv/demo-$(V)/made $(BUILT)
 	$(@D)/bin/pip install -q --prefer-binary --no-build-isolation -e '.[cli]'
 	touch $@
-.venv/test-$(V)/installed: .venv/test-$(V)/made $(BUILT)
+.venv/test-$(V)/installed: .venv/test-$(V)/made $(BUILT) constraints.txt
 	$(@D)/bin/pip install -q --prefer-binary --no-build-isolation -e '.[test,lint]'
+	touch $@
+.venv/docs-$(V)/installed: .venv/docs-$(V)/made $(BUILT) constraints.txt
+	$(@D)/bin/pip install -q --prefer-binary --no-build-isolation -e '.[docs]'
 	touch $@
 .venv/bench-$(V)/installed: .venv/bench-$(V)/made $(BUILT)
 	$(@D)/bin/pip install -q --prefer-binary --no-build-isolation -e '.[bench]'
@@ -105,6 +121,10 @@ endef
 	$(call install,release)
 .venv/wheel-$(V)/installed: .venv/wheel-$(V)/made $(SOURCES)
 	$(call install,release)
+.venv/numpy-$(OLD_NUMPY)-$(V)/installed: .venv/numpy-$(OLD_NUMPY)-$(V)/made $(SOURCES)
+	$(@D)/bin/pip install -q numpy==$(OLD_NUMPY)
+	$(call install,release)
+	$(@D)/bin/python -c "import numpy; assert numpy.__version__ == '$(OLD_NUMPY)', numpy.__version__"
 
 # The peers without their dependencies: of SGLang one module is read out of its wheel, of Mooncake the planner.
 .venv/peers-$(V)/installed: .venv/peers-$(V)/made $(BUILT)
@@ -138,6 +158,10 @@ types: .venv/test-$(V)/installed
 bench: .venv/bench-$(V)/installed
 	.venv/bench-$(V)/bin/python bench/ratios.py
 
+docs: .venv/docs-$(V)/installed
+	rm -rf build/docs && mkdir -p build
+	.venv/docs-$(V)/bin/python docs/build.py build/docs
+
 clean:
 	rm -rf .venv build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache .coverage
 	find nixldesc -name '*.so' -delete
@@ -162,8 +186,10 @@ test-vllm: .venv/vllm-$(V)/installed
 
 # ---------------------------------------------------------------- the hard way
 
-.PHONY: test-checked test-asan test-fuzz test-old-nixl test-peers test-wheel test-dist test-pythons
-test-hard: test-checked test-asan test-fuzz test-old-nixl test-peers test-dist test-pythons
+.PHONY: test-checked test-asan test-fuzz test-cost test-mutants test-dozen-mutants test-old-nixl test-old-numpy
+.PHONY: test-peers test-wheel test-dist test-pythons
+test-hard: test-checked test-asan test-fuzz test-cost test-dozen-mutants test-old-nixl test-old-numpy test-peers \
+    test-dist test-pythons
 
 # $(call suite,ENVIRONMENT,VARIABLES,WHAT): the suite against an installed copy, from a folder that
 # holds no nixldesc, so that the sources cannot stand in for it.
@@ -191,6 +217,24 @@ test-fuzz: .venv/checked-$(V)/installed
 	mkdir -p build/run
 	cd build/run && ../../.venv/checked-$(V)/bin/python ../../tests/hard/fuzz_stranger.py $(INPUTS)
 
+# Small messages that cost much: the known ones, then a search for others.
+test-cost: .venv/test-$(V)/installed
+	.venv/test-$(V)/bin/python tests/hard/search_cost.py $(SECONDS_OF_SEARCH) $(or $(SEED),1)
+
+# Bugs of one line, planted one at a time: the tests must notice.
+test-mutants: .venv/test-$(V)/installed
+	.venv/test-$(V)/bin/python tests/hard/mutants.py $(PLANTED) $(SEED)
+test-dozen-mutants: .venv/test-$(V)/installed
+	.venv/test-$(V)/bin/python tests/hard/mutants.py 12 $(SEED)
+
+# The oldest NumPy that is promised has wheels for CPython up to 3.12.
+test-old-numpy:
+	@if [[ ' 3.10 3.11 3.12 ' == *' $(V) '* ]]; then \
+	    $(MAKE) --no-print-directory .venv/numpy-$(OLD_NUMPY)-$(V)/installed; \
+	    mkdir -p build/run; cd build/run; ../../.venv/numpy-$(OLD_NUMPY)-$(V)/bin/pytest -c ../../pyproject.toml \
+	        --rootdir ../.. ../../tests/memory ../../tests/planning ../../tests/request $(ARGS); \
+	else echo '== skipped: NumPy $(OLD_NUMPY) has no wheel for CPython $(V)'; fi
+
 # Without the benchmarks: their baselines are N x 5 lists.
 test-old-nixl: .venv/nixl-$(OLD_NIXL)-$(V)/installed
 	$(call suite,nixl-$(OLD_NIXL),NIXLDESC_NIXL=$(OLD_NIXL),$(EVERYTHING) --ignore ../../tests/house/test_bench.py)
@@ -201,9 +245,9 @@ test-peers: .venv/peers-$(V)/installed
 test-wheel: .venv/wheel-$(V)/installed
 	$(call suite,wheel,,$(EVERYTHING))
 
-# The oldest Python, the newest one here, and a free-threaded one.
+# Each Python of the classifiers, and a newer and a free-threaded one where this machine has them.
 test-pythons:
-	for wanted in '3.10' '3.14 3.13 3.12' '3.14t 3.13t'; do \
+	for wanted in $(PYTHONS) '3.14' '3.14t 3.13t'; do \
 	    found=; \
 	    for version in $$wanted; do \
 	        if found=$$(.ci/find-python $$version); then break; fi; \

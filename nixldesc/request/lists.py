@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 #: One side of a request: one entry per KV cache group, each a plain sequence of block ids or `Blocks`.
-BlockTables: TypeAlias = Sequence["BlockIds | Blocks"]
+BlockTables: TypeAlias = Sequence[BlockIds | Blocks]
 
 #: Of each list: -1 for a plain one, the entries not given, or where each entry stands. None: all are plain.
 Skips: TypeAlias = "tuple[int | NDArray[np.int64], ...] | None"
