@@ -120,16 +120,16 @@ def _read_ranges(ranges: Any) -> _Spans:
     names = [item[3] for item in items]
     if set(map(type, names)) - {str} or "" in names:
         names = [as_name(name, f"ranges[{i}]: mem_type") for i, name in enumerate(names)]
-    for i, (addr, length, device) in enumerate(zip(*numbers, strict=True)):
-        if addr < 0 or length <= 0 or addr + length > 2**64:
-            raise GeometryError(f"ranges[{i}]: addr {addr} and len {length} are no range of memory below 2**64")
-        if not 0 <= device < 2**64:
-            raise GeometryError(f"ranges[{i}]: device_id must be in 0 to 2**64 - 1, got {brief(device)}")
+    addrs, lengths, devices = numbers
+    lasts = [addr + length - 1 for addr, length in zip(addrs, lengths, strict=True)]
+    if items and not (
+        min(addrs) >= 0 < min(lengths) and max(lasts) < 2**64 and 0 <= min(devices) <= max(devices) < 2**64
+    ):
+        _word_range(addrs, lengths, devices)
     kinds = sorted(set(names))
     place_of = {kind: n for n, kind in enumerate(kinds)}
-    lasts = [addr + length - 1 for addr, length in zip(*numbers[:2], strict=True)]
     mems = np.array([place_of[name] for name in names], dtype=np.int64)
-    columns = (np.array(column, dtype=U64) for column in (numbers[2], numbers[0], lasts))
+    columns = (np.array(column, dtype=U64) for column in (devices, addrs, lasts))
     spans = _Spans(kinds, mems, *columns).sorted()
     clash = np.flatnonzero(~_other_memory(spans) & (spans.firsts[1:] <= spans.lasts[:-1]))
     if len(clash):
@@ -141,16 +141,29 @@ def _read_ranges(ranges: Any) -> _Spans:
     return spans
 
 
+def _word_range(addrs: Sequence[int], lengths: Sequence[int], devices: Sequence[int]) -> None:
+    """Raise :class:`GeometryError` for the first range that cannot be."""
+    for i, (addr, length, device) in enumerate(zip(addrs, lengths, devices, strict=True)):
+        if addr < 0 or length <= 0 or addr + length > 2**64:
+            raise GeometryError(f"ranges[{i}]: addr {addr} and len {length} are no range of memory below 2**64")
+        if not 0 <= device < 2**64:
+            raise GeometryError(f"ranges[{i}]: device_id must be in 0 to 2**64 - 1, got {brief(device)}")
+
+
 def split_columns(columns: Columns, names: Sequence[str], ranges: Iterable[Range]) -> Columns:
     """Return the columns with every region in segments that end where `ranges` do."""
     spans, segments = _read_ranges(ranges), _segments(columns)
     # Which ranges each segment may meet: from the one that begins at or before it to the last before its end.
-    first = np.maximum(_count_up_to(spans, segments.spans, segments.spans.firsts) - 1, 0)
-    stop = _count_up_to(spans, segments.spans, segments.spans.lasts)
+    place_of = {kind: n for n, kind in enumerate(spans.kinds)}
+    # A memory type without ranges sorts behind all others, and finds no range of its own there.
+    mems = np.array([place_of.get(kind, len(place_of)) for kind in segments.spans.kinds])[segments.spans.mems]
+    first = np.maximum(_count_up_to(spans, mems, segments.spans.devices, segments.spans.firsts) - 1, 0)
+    stop = _count_up_to(spans, mems, segments.spans.devices, segments.spans.lasts)
     counts = np.maximum(stop - first, 0)
     owner = np.repeat(np.arange(len(first)), counts)
     span = np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts) + first[owner]
-    low, high = _blocks_inside(segments, owner, spans, span)
+    same = (spans.mems[span] == mems[owner]) & (spans.devices[span] == segments.spans.devices[owner])
+    low, high = _blocks_inside(segments, owner, spans, span, same)
     some = low < high
     owner, low, high = owner[some], low[some], high[some]
     _prove_covered(segments, names, spans, owner, low, high)
@@ -164,16 +177,15 @@ def split_columns(columns: Columns, names: Sequence[str], ranges: Iterable[Range
     return replace(columns, pieces=pieces, plain=plain)
 
 
-def _count_up_to(spans: _Spans, of: _Spans, addrs: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return how many sorted `spans` come before or begin at each address, in the memories that `of` names."""
-    place_of = {kind: n for n, kind in enumerate(spans.kinds)}
-    # A memory type without ranges sorts behind all others, and finds no range of its own there.
-    mems = np.array([place_of.get(kind, len(place_of)) for kind in of.kinds], dtype=np.int64)[of.mems]
+def _count_up_to(
+    spans: _Spans, mems: NDArray[np.int64], devices: NDArray[np.uint64], addrs: NDArray[np.uint64]
+) -> NDArray[np.int64]:
+    """Return how many sorted `spans` come before or begin at each address; `mems` counts as they do."""
     asked = np.repeat([0, 1], (len(spans.mems), len(addrs)))
     keys = (
         asked,
         np.concatenate((spans.firsts, addrs)),
-        np.concatenate((spans.devices, of.devices)),
+        np.concatenate((spans.devices, devices)),
         np.concatenate((spans.mems, mems)),
     )
     order = np.lexsort(keys)
@@ -184,17 +196,18 @@ def _count_up_to(spans: _Spans, of: _Spans, addrs: NDArray[np.uint64]) -> NDArra
 
 
 def _blocks_inside(
-    segments: _Segments, owner: NDArray[np.int64], spans: _Spans, span: NDArray[np.int64]
+    segments: _Segments,
+    owner: NDArray[np.int64],
+    spans: _Spans,
+    span: NDArray[np.int64],
+    same: NDArray[np.bool_],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the first block of each segment inside each range, and the one after the last; none where it is not less.
 
-    Numbers stay in uint64: what would be negative is found by a comparison first.
+    `same`: whether both lie in one memory. Numbers stay in uint64: what would be negative is seen by a comparison.
     """
     stride, reach = segments.strides[owner], segments.reaches[owner]
     base, first, last = segments.spans.firsts[owner], spans.firsts[span], spans.lasts[span]
-    same = (spans.devices[span] == segments.spans.devices[owner]) & (
-        np.array(spans.kinds)[spans.mems[span]] == np.array(segments.spans.kinds)[segments.spans.mems[owner]]
-    )
     ahead = np.where(first > base, first - base, U64(0))
     low = ahead // stride + (ahead % stride > 0)
     room = np.where(last >= base, last - base, U64(0))
