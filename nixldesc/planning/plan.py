@@ -17,12 +17,11 @@ Down one flight of stairs, each step a function of what the step before returned
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from nixldesc._check import as_int, as_names, brief, is_many
-from nixldesc.errors import PeerMismatchError
-from nixldesc.memory.ids import BlockIds
+from nixldesc.errors import BlockIdError, PeerMismatchError
 from nixldesc.memory.layout import Layout
 from nixldesc.planning.binding import prove_same_shape
 from nixldesc.planning.block_tables import BlockTables, Side, Stand
@@ -33,14 +32,14 @@ from nixldesc.planning.families import Allowed, Source, families_of
 from nixldesc.planning.limits import Limits
 from nixldesc.planning.sources import Rule, Rules, Seat
 from nixldesc.planning.template import Template, template_of
-from nixldesc.request.blocks import Blocks
+from nixldesc.request.lists import BlockTables as Lists
+from nixldesc.request.moves import IdPair
 from nixldesc.request.pair import DlistPair
+from nixldesc.request.sources import ids_over_sources
 
 __all__ = ["Plan", "plan", "reader_counts"]
 
 Senders = Literal["one", "all"]
-#: A request's lists on one side, one entry per KV cache group.
-Lists = Sequence[BlockIds | Blocks]
 
 
 class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
@@ -147,6 +146,45 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
         """
         return costs_of(self._templates, self._dst, self._sources, self)
 
+    def desc_ids(
+        self,
+        src_blocks: Mapping[int, Lists],
+        dst_blocks: Lists,
+        *,
+        order: Literal["merge", "given"] = "merge",
+        null_block: int | None = None,
+        tokens: int | None = None,
+        sections: Iterable[str] | None = None,
+        complete: bool = False,
+    ) -> dict[int, tuple[IdPair, ...]]:
+        """Return ``{source rank: ((src_ids, dst_ids), ...)}``, one for each pair: the whole request over its sources.
+
+        Every list is read once. Options as of :meth:`DlistPair.desc_ids`; of `sections` each pair takes those that it
+        moves; ``complete=True`` refuses a request in which some named dst entry, or a part of it, has no source at
+        all. Arrays may be shared between sources: they are to be read, not written to.
+
+        Raises as :meth:`DlistPair.desc_ids` does, naming the source.
+
+        >>> from nixldesc import Region
+        >>> made = plan(Layout([Region("k", 0, 16, 64)]), {0: Layout([Region("k", 0, 16, 64)])})
+        >>> (src_ids, dst_ids), = made.desc_ids({0: [[5, 6]]}, [[41, 40]], complete=True)[0]
+        >>> src_ids.tolist(), dst_ids.tolist()
+        ([6, 5], [40, 41])
+        """
+        if not isinstance(complete, bool):
+            raise TypeError(f"complete must be True or False, got {brief(complete)}")
+        if not isinstance(src_blocks, Mapping):
+            raise TypeError(f"src_blocks must map source ranks to block lists, got {brief(src_blocks)}")
+        silent = {source.key for source in self._sources} - self._sendings.keys()
+        sending = {rank: lists for rank, lists in src_blocks.items() if rank not in silent}
+        names = None if sections is None else as_names(sections, "sections")
+        how: dict[str, Any] = {"order": order, "null_block": null_block, "tokens": tokens, "sections": names}
+        found = ids_over_sources(self, sending, dst_blocks, **how)
+        if complete:
+            holes = self.undelivered(src_blocks, dst_blocks, null_block=null_block, tokens=tokens)
+            _prove_whole([hole for hole in holes if names is None or hole[0] in names])
+        return found
+
     def undelivered(
         self,
         src_blocks: Mapping[int, Lists],
@@ -161,7 +199,7 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
         a token axis counts as one token a block. Null entries of dst are not named, those of a source fill nothing.
         `tokens`: the request's tokens; what lies beyond is not named. Sections in `missing` are not repeated here.
 
-        >>> from nixldesc import Region
+        >>> from nixldesc import Blocks, Region
         >>> made = plan(Layout([Region("k", 0, 16, 64)]), {0: Layout([Region("k", 0, 16, 64)])})
         >>> made.undelivered({0: [Blocks([10, 11])]}, [Blocks([40, 41, 42])])
         [('k', 42, 0, 1)]
@@ -178,7 +216,7 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
     ) -> list[tuple[str, int, int, int]]:
         """Return what more than one source would fill, in the form of :meth:`undelivered` (``senders="all"`` only).
 
-        >>> from nixldesc import Region
+        >>> from nixldesc import Blocks, Region
         >>> layout = Layout([Region("k", 0, 16, 64)])
         >>> made = plan(layout, {0: layout, 1: layout}, senders="all")
         >>> made.repeated({0: [[10, 11]], 1: [Blocks([7], skip=1)]}, [[40, 41]])
@@ -290,6 +328,17 @@ def reader_counts(dsts: Sequence[Layout], srcs: Mapping[int, Layout], *, allow_m
         for number in senders:
             counts[sources[number].key] += 1
     return counts
+
+
+def _prove_whole(holes: Sequence[tuple[str, int, int, int]]) -> None:
+    if not holes:
+        return
+    words = [f"section {name!r}, block {block}, tokens {first} to {last - 1}" for name, block, first, last in holes[:4]]
+    raise BlockIdError(
+        f"the request is not complete: no source fills {'; '.join(words)}"
+        + (f" and {len(holes) - 4} more" if len(holes) > 4 else "")
+        + "; undelivered() names all of it"
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- the door
