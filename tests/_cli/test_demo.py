@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -338,6 +339,36 @@ def test_a_thread_that_fails_is_reported() -> None:
     words = r"^bad: ValueError: a bad idea \(in raises, line \d+\) \(while trying\)$"
     with pytest.raises(watch.DemoError, match=words):
         run_two(raises, first=True, processes=False)
+
+
+class Held:
+    """Something that an engine holds and its peer needs: the end of it is heard."""
+
+    gone = threading.Event()
+
+    def __del__(self) -> None:
+        self.gone.set()
+        time.sleep(1.0)  # the thread that lets go of it is slow, as on a busy machine
+
+
+def fails_and_lets_go(kind: str, channel: Channel, tell: Tell) -> dict[str, Any]:
+    held = Held()
+    raise RuntimeError(f"the reason, holding {type(held).__name__}")
+
+
+def needs_what_is_held(kind: str, channel: Channel, tell: Tell) -> dict[str, Any]:
+    assert Held.gone.wait(20)
+    raise RuntimeError("agent 'bad' does not live in this process")
+
+
+def test_who_fails_because_the_others_agents_went_is_not_believed() -> None:
+    """The engine that failed was named only after its agents had gone: under load the other one spoke first."""
+    for first in (True, False):
+        Held.gone.clear()
+        mains = {"bad": fails_and_lets_go, "good": needs_what_is_held}
+        mains = mains if first else dict(reversed(mains.items()))
+        with pytest.raises(watch.DemoError, match=r"^bad: RuntimeError: the reason"):
+            watch.run_engines(PlainScreen(io.StringIO(), None), "some", mains, processes=False)
 
 
 def leaves_and_raises(kind: str, channel: Channel, tell: Tell) -> dict[str, Any]:

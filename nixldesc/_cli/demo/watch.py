@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from nixldesc._cli.demo.wire import PATIENCE, Channel, Gone
 from nixldesc._cli.screen import Screen
@@ -31,6 +31,14 @@ class DemoError(Exception):
     """An engine that failed, crashed or fell silent."""
 
 
+class _Event(NamedTuple):
+    """What an engine says: "doing" something, or, as its last word, "done", "gone" (the peer) or "failed"."""
+
+    kind: str
+    what: Any
+    at: float  # time.monotonic(), which all processes of a machine share
+
+
 @dataclass(slots=True)
 class _Worker:
     name: str
@@ -39,13 +47,12 @@ class _Worker:
     last: str = "starting"
     result: dict[str, Any] | None = None
 
-    def next_event(self) -> tuple[str, Any]:
-        """Return the next event; "failed" where the worker ended without a last one."""
+    def next_event(self) -> _Event:
+        """Return the next event; "failed" where the worker ended without a last one, and before any other failed."""
         try:
-            event: tuple[str, Any] = self.events.recv()
+            return _Event(*self.events.recv())
         except EOFError:
-            return "failed", self.end_words()
-        return event
+            return _Event("failed", self.end_words(), 0.0)
 
     def end_words(self) -> str:
         """Return how the worker ended."""
@@ -104,17 +111,20 @@ def _in_process(main: EngineMain, kind: str, end: socket.socket, events: Connect
 def _work(main: EngineMain, kind: str, end: socket.socket, events: Connection) -> None:
     """Run an engine; its last event is its result or its failure."""
     channel = Channel(end)
-    last: tuple[str, Any]
+
+    def tell(kind: str, what: Any) -> None:
+        with suppress(OSError):  # nobody watches any more
+            events.send((kind, what, time.monotonic()))
+
     try:
-        last = ("done", main(kind, channel, lambda text: events.send(("doing", text))))
+        tell("done", main(kind, channel, lambda text: tell("doing", text)))
     except (Gone, TransferError) as error:
         # A transfer fails, too, when the peer's agent goes; the peer may not have said why yet.
-        last = ("gone", str(error))
+        tell("gone", str(error))
     except BaseException as error:
+        # Told while the traceback holds the engine's agents: once they go, the peer fails too.
         where = traceback.extract_tb(error.__traceback__)[-1]
-        last = ("failed", f"{type(error).__name__}: {error} (in {where.name}, line {where.lineno})")
-    with suppress(OSError):  # nobody watches any more
-        events.send(last)
+        tell("failed", f"{type(error).__name__}: {error} (in {where.name}, line {where.lineno})")
     channel.close()
     events.close()
 
@@ -122,26 +132,27 @@ def _work(main: EngineMain, kind: str, end: socket.socket, events: Connection) -
 def _watch(workers: list[_Worker], screen: Screen) -> None:
     """Show events until both engines are at their end; DemoError if one failed.
 
-    Who lost its peer is believed last: the peer, or the end of its process, says why.
+    Who lost its peer is believed last: the peer, or the end of its process, says why. Of two that failed the first is
+    believed: the end of its agents may be all that is wrong with the other.
     """
     at_work = list(workers)
     lost: list[str] = []
     heard = time.monotonic()
     while at_work:
         ready = wait([worker.events for worker in at_work], timeout=1.0)
-        for worker in [worker for worker in at_work if worker.events in ready]:
+        told = [(worker, worker.next_event()) for worker in at_work if worker.events in ready]
+        for worker, event in sorted(told, key=lambda one: one[1].at):
             heard = time.monotonic()
-            kind, what = worker.next_event()
-            if kind == "failed":
-                raise DemoError(f"{worker.name}: {what} (while {worker.last})")
-            if kind == "doing":
-                worker.last = what
-                screen.progress(f"{worker.name}: {what}")
+            if event.kind == "failed":
+                raise DemoError(f"{worker.name}: {event.what} (while {worker.last})")
+            if event.kind == "doing":
+                worker.last = event.what
+                screen.progress(f"{worker.name}: {event.what}")
                 continue
-            if kind == "done":
-                worker.result = what
+            if event.kind == "done":
+                worker.result = event.what
             else:
-                lost.append(f"{worker.name}: {what} (while {worker.last})")
+                lost.append(f"{worker.name}: {event.what} (while {worker.last})")
             at_work.remove(worker)
         if time.monotonic() - heard > SILENCE:
             silent = ", ".join(f"{worker.name} (while {worker.last})" for worker in at_work)
