@@ -94,8 +94,8 @@ cdef class LayoutProgram:
     """The static part of a layout's ``desc_ids``: which group's list goes where.
 
     `limits[group]`: exclusive bound of the group's block ids, -1 where no region takes the group. `flats[f]`:
-    ``(group, sub_blocks, uneven, runs, outer_step, run_step)``, the last four an IdForm of :mod:`nixldesc.memory.columns`.
-    `jobs[j]`: ``(f, start)`` in the order of the result.
+    ``(group, sub_blocks, uneven, runs, outer_step, run_step)``, the last four an IdForm of
+    :mod:`nixldesc.memory.columns`. `jobs[j]`: ``(f, start)`` in the order of the result.
     """
 
     cdef const int64_t[::1] limits

@@ -135,11 +135,37 @@ cdef inline bint _step(Cursor* c) noexcept nogil:
     return True
 
 
+cdef Py_ssize_t _meet_straight(
+    const Align* rule, const Ids* src, const Ids* dst, int64_t limit, Met* out
+) noexcept nogil:
+    """Pair the positions of two lists without gaps, of one rank each: one stretch, cut in two ways."""
+    cdef int64_t src_from = src.skip * rule.src_sub, dst_from = dst.skip * rule.dst_sub
+    cdef int64_t low = max(src_from, dst_from)
+    cdef int64_t high = min(min(src_from + src.n * rule.src_sub, dst_from + dst.n * rule.dst_sub), limit)
+    cdef int32_t i, j, i_k, j_k, src_sub = <int32_t>rule.src_sub, dst_sub = <int32_t>rule.dst_sub
+    cdef Py_ssize_t n
+    if low >= high:
+        return 0
+    i, i_k = <int32_t>((low - src_from) // rule.src_sub), <int32_t>((low - src_from) % rule.src_sub)
+    j, j_k = <int32_t>((low - dst_from) // rule.dst_sub), <int32_t>((low - dst_from) % rule.dst_sub)
+    for n in range(high - low):
+        out[n].src, out[n].dst, out[n].src_k, out[n].dst_k = i, j, i_k, j_k
+        i_k += 1
+        j_k += 1
+        if i_k == src_sub:
+            i, i_k = i + 1, 0
+        if j_k == dst_sub:
+            j, j_k = j + 1, 0
+    return high - low
+
+
 cdef Py_ssize_t _meet(const Align* rule, const Ids* src, const Ids* dst, int64_t limit, Met* out) noexcept nogil:
     """Pair the positions below `limit` that both lists hold; both ascend, so one walk along the two is enough."""
     cdef Cursor s, d
     cdef Py_ssize_t n = 0
     cdef int64_t at, low, high, end
+    if rule.src.every == 1 and rule.dst.every == 1 and src.places == NULL and dst.places == NULL:
+        return _meet_straight(rule, src, dst, limit, out)
     if not _begin(&s, src, &rule.src, rule.src_sub) or not _begin(&d, dst, &rule.dst, rule.dst_sub):
         return 0
     while True:

@@ -97,33 +97,35 @@ cdef int _radix_by_dst(int32_t* src, int32_t* dst, Py_ssize_t n, uint32_t every)
 cdef int _find_twin(const int32_t* dst, Py_ssize_t n, int32_t* twin) noexcept nogil:
     """Look for two equal ids in any order, which stays. Returns 0, or 1 without memory; `twin`: their value, or -1.
 
-    A bit for each id between the least and the most, where those are few for so many; else by sorting a copy.
+    A table of slots, half of them free, tells; ids that crowd in it (somebody's choice) are sorted in a copy.
     """
-    cdef Py_ssize_t i, at, bytes
-    cdef int32_t low = INT32_MAX, high = 0
-    cdef bint ascending = True
-    cdef uint8_t* seen
-    cdef uint8_t bit, twice = 0
+    cdef Py_ssize_t i, slot, mask, crowd = 8 * n
+    cdef int shift = 26
+    cdef int32_t* slots
+    cdef bint ascending = True, taken = False
     twin[0] = -1
     for i in range(1, n):
         ascending &= dst[i - 1] < dst[i]
     if ascending:
         return 0
-    for i in range(n):
-        low, high = min(low, dst[i]), max(high, dst[i])
-    if high - low > 256 * n:
-        return _find_twin_sorted(dst, n, twin)
-    bytes = (high - low) // 8 + 1
-    seen = <uint8_t*>malloc(bytes)
-    if seen == NULL:
+    while shift > 0 and (<Py_ssize_t>1 << (32 - shift)) < 2 * n:
+        shift -= 1
+    mask = (<Py_ssize_t>1 << (32 - shift)) - 1
+    slots = <int32_t*>malloc((mask + 1) * sizeof(int32_t))
+    if slots == NULL:
         return 1
-    memset(seen, 0, bytes)
+    memset(slots, -1, (mask + 1) * sizeof(int32_t))
     for i in range(n):
-        at, bit = (dst[i] - low) >> 3, <uint8_t>(1 << ((dst[i] - low) & 7))
-        twice |= seen[at] & bit
-        seen[at] |= bit
-    free(seen)
-    return _find_twin_sorted(dst, n, twin) if twice else 0
+        slot = <Py_ssize_t>((<uint64_t>dst[i] * <uint64_t>2654435769 & <uint64_t>0xFFFFFFFF) >> shift)
+        while slots[slot] != -1 and slots[slot] != dst[i] and crowd > 0:
+            slot = (slot + 1) & mask
+            crowd -= 1
+        taken = slots[slot] != -1
+        if taken:
+            break
+        slots[slot] = dst[i]
+    free(slots)
+    return _find_twin_sorted(dst, n, twin) if taken else 0
 
 
 cdef int _find_twin_sorted(const int32_t* dst, Py_ssize_t n, int32_t* twin) noexcept nogil:

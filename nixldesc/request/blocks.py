@@ -87,7 +87,7 @@ class Blocks:
     def __init__(self, ids: BlockIds, skip: int = _UNSAID, *, at: BlockIds | None = None) -> None:
         put = object.__setattr__
         put(self, "ids", ids)
-        if type(ids) is not list and type(ids) is not tuple:
+        if type(ids) is not list and type(ids) is not tuple and not _plain_array(ids):
             readable(ids, "Blocks: ids")
         if at is not None:
             if skip is not _UNSAID:
@@ -111,7 +111,7 @@ class Blocks:
         3
         """
         total = as_int(total, "Blocks.tail: total", BlockIdError)
-        if type(ids) not in (list, tuple):
+        if type(ids) not in (list, tuple) and not _plain_array(ids):
             readable(ids, "Blocks.tail: ids")
         if len(ids) > total:
             raise BlockIdError(f"Blocks.tail: {len(ids)} ids cannot be the tail of {total} entries")
@@ -144,9 +144,14 @@ class Blocks:
         return self.skip if self.at is None else tuple(self.at.tolist())
 
 
+def _plain_array(ids: Any) -> bool:
+    return type(ids) is np.ndarray and ids.ndim == 1 and ids.dtype.kind in "iu"
+
+
 def _read_at(ids: Any, at: Any) -> NDArray[np.int64]:
     """Return where each of `ids` stands, as read-only int64."""
-    places = _kernels.read_places(readable(at, "Blocks: at"))
+    own = at.astype(np.int64) if _plain_array(at) and at.dtype.itemsize < 8 else readable(at, "Blocks: at")
+    places = _kernels.read_places(own)
     if isinstance(places, tuple):
         fault = Fault(*places)
         if fault.code == _kernels.BAD_TYPE:

@@ -178,22 +178,25 @@ class DlistPair:
         compiled = self._cache.get(key) or self._compile_for(key, src_lists, dst_lists)
         if compiled is None:
             return _nothing(out)
-        for _ in range(2):
-            first, last = (0, len(compiled.jobs)) if regions is _ALL else self._slice(regions, sections)
-            result = compiled.program.run(
-                src_lists, dst_lists, src_skips, dst_skips, merge, null_block, wanted, complete, first, last,
-                src_out, dst_out,
-            )  # fmt: skip
-            if len(result) == 2:
-                ids: IdPair = result
-                return ids
-            if result[0] != _kernels.UNREAD:
-                break
+        first, last = (0, len(compiled.jobs)) if regions is _ALL else self._slice(regions, sections)
+        result = compiled.program.run(
+            src_lists, dst_lists, src_skips, dst_skips, merge, null_block, wanted, complete, first, last,
+            src_out, dst_out,
+        )  # fmt: skip
+        if len(result) == 2:
+            return result
+        if result[0] == _kernels.UNREAD:
             # Rare forms (ranges, other integer arrays) are converted once, then read like any other.
             src_lists = read_used(src_lists, compiled.groups(0, first, last), "src_blocks")
             dst_lists = read_used(dst_lists, compiled.groups(1, first, last), "dst_blocks")
             key = (len(src_lists), len(dst_lists), *key[2:])  # an id's __index__ may have shortened the list of lists
             compiled = self._cache.get(key) or self._compile(*key)
+            result = compiled.program.run(
+                src_lists, dst_lists, src_skips, dst_skips, merge, null_block, wanted, complete, first, last,
+                src_out, dst_out,
+            )  # fmt: skip
+            if len(result) == 2:
+                return result
         of = Refused((self.src, self.dst), self.origin, compiled, (first, last), (src_lists, dst_lists), wanted)
         raise word(Fault(*result), of)
 
