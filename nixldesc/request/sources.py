@@ -97,8 +97,10 @@ def _check_sections(pairs: Mapping[int, Sequence[DlistPair]], wanted: tuple[str,
 def _number(blocks: Any, distinct: list[Any], what: str, null_block: int | None) -> int:
     """Return which of the `distinct` lists these are, read once; equal ones are the same."""
     for number, (given, _) in enumerate(distinct):
-        if blocks is given or _alike(blocks, given):
+        if blocks is given:
             return number
+    if distinct and _alike(blocks, distinct[-1][0]):  # copies come in a row; looking at all would be a square
+        return len(distinct) - 1
     distinct.append((blocks, _read_once(blocks, what, null_block)))
     return len(distinct) - 1
 
