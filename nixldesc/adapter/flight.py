@@ -21,37 +21,16 @@ from collections.abc import Callable, Sequence
 from threading import RLock
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from nixldesc import DlistPair, Layout, TransferError
-from nixldesc.adapter.agent import Agent, Route, Status, failure, is_answer, log, refused
+from nixldesc import TransferError
+from nixldesc.adapter.agent import Agent, Status, failure, is_answer, log, refused
 from nixldesc.adapter.doubt import note_doubt
+from nixldesc.adapter.legs import Leg
 from nixldesc.adapter.ranges import Range, joined, named_ranges
 from nixldesc.adapter.waiting import LAST_SECONDS, wait_while
 
-__all__ = ["Flight", "Leg", "Ready", "Share", "Traffic"]
+__all__ = ["Flight", "Share", "Traffic"]
 
 _T = TypeVar("_T")
-
-
-class Ready(NamedTuple):
-    """One pair of layouts with both lists prepared; `pair` is None where the two are of unlike structure."""
-
-    pair: DlistPair | None
-    src: Layout
-    dst: Layout
-    route: Route
-    local_list: Any
-    remote_list: Any
-
-
-class Leg(NamedTuple):
-    """What a request takes of one pair of prepared lists."""
-
-    ready: Ready
-    src_ids: NDArray[np.int32]
-    dst_ids: NDArray[np.int32]
 
 
 class Traffic:
@@ -217,20 +196,21 @@ class Flight:
         A handle that cannot be posted is no exception: others may be on their way, so that is for poll() to tell. The
         peers are told first, under the lock: nobody who learns of the flight can look at it half made.
         """
-        self._alone(lambda: self._launch(notify), None)
-
-    def _launch(self, notify: bytes) -> None:
-        try:
-            for share in self.shares:
-                share.traffic.admit(self)
-            for share in self.shares:
-                self._make(share, notify)
-            self._began = time.monotonic()
-            self._post()
-        except BaseException as e:
-            if self.error is None:  # for nobody to read, but now it cannot end well
-                self.error = failure(self.peer, self.operation, "start", type(e).__name__)
-            raise
+        with self._lock:
+            self._busy = True  # nobody knows of it yet
+            try:
+                for share in self.shares:
+                    share.traffic.admit(self)
+                for share in self.shares:
+                    self._make(share, notify)
+                self._began = time.monotonic()
+                self._post()
+            except BaseException as e:
+                if self.error is None:  # for nobody to read, but now it cannot end well
+                    self.error = failure(self.peer, self.operation, "start", type(e).__name__)
+                raise
+            finally:
+                self._busy = False
 
     def _make(self, share: Share, notify: bytes) -> None:
         # Where one handle is all there is, NIXL sends the message with it, in the order that its backend guarantees;
@@ -365,9 +345,14 @@ class Flight:
         """Release the handles of a settled request, once, the last made first; return what NIXL refused."""
         if not self._handles:
             return None
-        busy: list[TransferError | None] = []
-        done = self._alone(lambda: [self._drop_handles()], busy)
-        return done[0] if done else self._busy_error("release")
+        with self._lock:
+            if self._busy:
+                return self._busy_error("release")
+            self._busy = True
+            try:
+                return self._drop_handles()
+            finally:
+                self._busy = False
 
     def retire(self, released: bool) -> None:
         """Tell the peers that the owner is done with it."""

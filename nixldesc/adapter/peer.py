@@ -9,9 +9,10 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 from nixldesc import BlockIdError, Blocks, Layout, NixldescError, PeerMismatchError, TransferError
-from nixldesc._check import as_int
+from nixldesc._check import as_int, as_names, few
 from nixldesc.adapter.agent import Agent, log, refused, silent_backends
-from nixldesc.adapter.flight import Flight, Leg, Ready, Share, Traffic
+from nixldesc.adapter.flight import Flight, Share, Traffic
+from nixldesc.adapter.legs import Leg, Ready
 from nixldesc.adapter.lists import PeerLists, drop
 from nixldesc.adapter.ranges import Range, joined
 from nixldesc.adapter.transfer import Transfer
@@ -98,6 +99,8 @@ class PreparedPeer:
         or the agent has backends for storage alone, which cannot notify. What fails later is for the Transfer to tell,
         which never raises for it: ``poll()`` is "ERR".
         """
+        if "sections" in options:
+            known_sections([self], options)
         share = Share(self._traffic, self._legs(src_blocks, dst_blocks, options))
         return launched(self._agent, self.operation, [share], notify, self)
 
@@ -110,15 +113,24 @@ class PreparedPeer:
                     "would mean another thing in each; sections=[names] means the same"
                 )
             )
+        if "out" in options:
+            raise TypeError("start takes no out=: its ids are NIXL's until the transfer is over")
+        sections = options.get("sections")
         legs = []
         try:
             for ready in self._ready:
-                if ready.pair is None:
+                pair = ready.pair
+                if pair is None:
                     raise TransferError(
                         f"peer {self.name!r} was prepared from layouts of unlike structure, which block tables cannot "
                         "address; use start_ids"
                     )
-                src_ids, dst_ids = ready.pair.desc_ids(src_blocks, dst_blocks, **options)
+                how = (
+                    options
+                    if sections is None
+                    else {**options, "sections": [name for name in sections if name in pair.sections]}
+                )
+                src_ids, dst_ids = pair.desc_ids(src_blocks, dst_blocks, **how)
                 if len(src_ids):
                     legs.append(Leg(ready, src_ids, dst_ids))
         except NixldescError as e:
@@ -242,14 +254,30 @@ class PreparedPeer:
 _ALL = slice(None)
 
 
+def known_sections(peers: Sequence[PreparedPeer], options: dict[str, Any]) -> None:
+    """Make names of ``sections=``, if given, and refuse those that no pair of these peers moves."""
+    if options.get("sections") is None:
+        return
+    options["sections"] = as_names(options["sections"], "sections")
+    known = {name for peer in peers for ready in peer._ready if ready.pair for name in ready.pair.sections}
+    for name in options["sections"]:
+        if name not in known:
+            names = ", ".join(repr(peer.name) for peer in peers)
+            raise refused(
+                PeerMismatchError(f"peer {names}: no section {name!r} is moved; sections are {few(sorted(known))}")
+            )
+
+
 def launched(agent: Agent, operation: str, shares: Sequence[Share], notify: bytes, owner: object) -> Transfer:
     """Start a request and return its Transfer, which keeps `owner` alive."""
     if not isinstance(notify, bytes):
         raise TypeError(f"notify must be bytes, got {notify!r:.80} ({type(notify).__name__})")
+    uncarried = False
     for share in shares:
         if share.traffic.left:
             share.traffic.reap()
-    if notify and not all(len(share.legs) == 1 and share.legs[0].ready.route.carries for share in shares):
+        uncarried = uncarried or len(share.legs) != 1 or not share.legs[0].ready.route.carries
+    if notify and uncarried:
         silent = silent_backends(agent)
         if silent:
             raise refused(

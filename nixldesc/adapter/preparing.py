@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, overload
 from nixldesc import DlistPair, Layout, PeerMismatchError, Plan
 from nixldesc._check import as_int, as_name, brief
 from nixldesc.adapter.agent import Agent, Route, check_mem_type, refused
-from nixldesc.adapter.flight import Ready
+from nixldesc.adapter.legs import Ready
 from nixldesc.adapter.lists import PeerLists, drop
 from nixldesc.adapter.peer import LayoutPair, PreparedPeer
 from nixldesc.adapter.sources import PreparedSources

@@ -16,7 +16,7 @@ from typing import Any
 from nixldesc import BlockIdError
 from nixldesc.adapter.agent import Agent, refused
 from nixldesc.adapter.flight import Share
-from nixldesc.adapter.peer import BlockTables, PreparedPeer, launched, release_peers
+from nixldesc.adapter.peer import BlockTables, PreparedPeer, known_sections, launched, release_peers
 from nixldesc.adapter.ranges import Range, joined
 from nixldesc.adapter.transfer import Transfer
 from nixldesc.adapter.waiting import EXIT_SECONDS
@@ -89,6 +89,7 @@ class PreparedSources:
         if missing:
             ranks = ", ".join(map(str, missing))
             raise refused(BlockIdError(f"src_blocks has no tables of source {ranks}; give the request's own, or []"))
+        known_sections(tuple(self.peers.values()), options)
         shares = [
             Share(peer._traffic, peer._legs(src_blocks[rank], dst_blocks, options)) for rank, peer in self.peers.items()
         ]

@@ -154,9 +154,10 @@ class Transfer:
         if self._owner is None:
             return
         flight = self._flight
-        flight.refuse_when_busy("release")
-        if wait_while(lambda: flight.poll() == "PROC", timeout):
-            raise refused(TransferError(f"{self!r} is still in flight; wait() for its end before release()"))
+        if flight.state == "PROC":
+            flight.refuse_when_busy("release")
+            if wait_while(lambda: flight.poll() == "PROC", timeout):
+                raise refused(TransferError(f"{self!r} is still in flight; wait() for its end before release()"))
         problem = flight.release()
         if problem is not None:
             try:

@@ -30,12 +30,30 @@ def test_every_option_reaches_the_ids(pair: Pair, monkeypatch: pytest.MonkeyPatc
         return desc_ids(self, *tables)
 
     monkeypatch.setattr(DlistPair, "desc_ids", told)
-    options: dict[str, Any] = {"tokens": 5, "sections": ["k"], "complete": True, "null_block": 0, "order": "given"}
+    options: dict[str, Any] = {"tokens": 5, "complete": True, "null_block": 0, "order": "given"}
     pair.peer.start([[3]], [[0]], **options).release()
     assert given == [options, options]
     monkeypatch.undo()
     with pytest.raises(TypeError, match="best"):
         pair.peer.start([[3]], [[0]], best=True)
+    with pytest.raises(TypeError, match="start takes no out="):
+        pair.peer.start([[3]], [[0]], out=())
+    pair.close()
+
+
+def test_sections_are_taken_from_the_pairs_that_have_them(pair: Pair) -> None:
+    """The cache "k" is in DRAM, "v" in VRAM: each of the two pairs has one of them."""
+    before = pair.d.blocks(0)
+    with pair.peer.start([[3]], [[0]], sections=["v"], notify=b"v") as transfer:
+        assert transfer.wait(10) == "DONE" and len(transfer.handles) == 1
+    assert pair.d.blocks(0) == [before[0], pair.p.blocks(3)[1]]
+    with pair.peer.start([[3]], [[0]], sections=iter(["v", "k"])) as transfer:
+        assert transfer.wait(10) == "DONE" and len(transfer.handles) == 2
+    assert moved(pair, [3], [0])
+    with pytest.raises(PeerMismatchError, match="no section 'w' is moved; sections are 'k', 'v'"):
+        pair.peer.start([[3]], [[0]], sections=["v", "w"])
+    with pytest.raises(TypeError, match="sections"):
+        pair.peer.start([[3]], [[0]], sections="v")
     pair.close()
 
 
