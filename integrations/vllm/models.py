@@ -86,11 +86,13 @@ def save(make: Any, folder: Path) -> None:
     """Make the model with weights of its own generator's and save it as vLLM loads it."""
     torch.manual_seed(7)
     model = make()
+    # Some models scale their embeddings up, and then no layer has a say in the tokens.
+    embedded = 1 / float(getattr(model.get_input_embeddings(), "embed_scale", 1))
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for name, weight in sorted(model.named_parameters()):
             if weight.dim() >= 2:
-                scale = 1.0 if "embed" in name else 1.5 / weight.shape[-1] ** 0.5
+                scale = embedded if "embed" in name else 1.5 / weight.shape[-1] ** 0.5
                 weight.copy_(torch.randn(weight.shape, generator=generator) * scale)
     model.to(torch.float32).save_pretrained(folder / make.__name__)
 

@@ -21,7 +21,7 @@ engines() { "$folder/bin/python" "$here/run.py" "$folder/models" "$out" "$@"; }
 
 # Without the tests that need a GPU or a model hub: they start whole engines. What each method gives is compared with
 # what ours gives, call by call.
-unit() {
+unit() (
     local tests=tests/v1/kv_connector/unit
     cp "$here/unit/pytest.ini" "$folder/unit/"
     [ -d "$folder/unit/hub" ] || "$folder/bin/python" "$here/unit/hub.py" "$folder/unit"
@@ -33,10 +33,16 @@ unit() {
         $tests/test_{nixl_heartbeat,nixl_simple_cpu_offload,remote_prefill_lifecycle,remote_decode_lifecycle}.py \
         --deselect $tests/test_nixl_connector_hma.py::test_fewer_blocks_with_hma \
         --deselect $tests/test_nixl_connector.py::test_abort_timeout_on_prefiller
-}
+)
+
+# SGLang's functions on pools of tiny tensors; a configuration of its own, for none of ours is wanted.
+sglang() (
+    cd "$here/../sglang"
+    "$folder/bin/python" -m pytest -c /dev/null --rootdir . -p no:cacheprovider --tb short -q "$@" test_backend.py
+)
 
 case ${1:-all} in
-    all) unit; engines ;;
-    engines | unit) "$@" ;;
-    *) echo "usage: $0 FOLDER OUT [engines [WORD...] | unit [ARGUMENT...]]" >&2; exit 2 ;;
+    all) sglang; unit; engines ;;
+    engines | unit | sglang) "$@" ;;
+    *) echo "usage: $0 FOLDER OUT [engines [WORD...] | unit [ARGUMENT...] | sglang [ARGUMENT...]]" >&2; exit 2 ;;
 esac
