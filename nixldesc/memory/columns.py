@@ -21,8 +21,9 @@ them. Five ways suffice, and in all of them an id is an affine function of block
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,12 +33,15 @@ from nixldesc.memory.region import Region, made_region
 from nixldesc.memory.sections import Section, renamed
 
 __all__ = [
+    "ROWS",
+    "WHERE",
     "Columns",
     "DerivedNames",
     "IdForm",
     "Pages",
     "Row",
     "columns_of",
+    "has_twice",
     "id_form",
     "num_rows",
     "pages_of",
@@ -46,7 +50,16 @@ __all__ = [
 
 ONE, BLOCK, PIECE, RUN, RUN_BLOCK, EACH = range(6)
 
-U64 = np.uint64
+U64, I64 = np.dtype(np.uint64), np.dtype(np.int64)
+
+#: The rows of :attr:`Columns.numbers`. The first three say where a region's blocks are, the others how they are shaped.
+ROWS = (
+    *("base_addr", "num_blocks", "device_id"),
+    *("block_len", "block_stride", "sub_blocks", "sub_stride", "runs", "run_stride"),
+)
+WHERE = 3
+#: The rows that a plain region's row of the table is made of.
+_TABLE = np.array([ROWS.index(row) for row in ("base_addr", "block_len", "device_id", "block_stride", "num_blocks")])
 
 #: A page: the sections of one block.
 Page = tuple[Section, ...]
@@ -56,9 +69,12 @@ Page = tuple[Section, ...]
 class Columns:
     """The numbers of regions, one entry per region; fields as in :class:`nixldesc.Region`.
 
-    `pieces`: for each region that lies in several memories its segments, uint64[n, 3].
+    `numbers`: all of them, uint64[9, regions], of which the columns are views: where the blocks are (:data:`WHERE`)
+    in the first rows, their shape in the others. `pieces`: for each region that lies in several memories its segments,
+    uint64[n, 3].
     """
 
+    numbers: NDArray[np.uint64]
     base_addrs: NDArray[np.uint64]
     block_lens: NDArray[np.uint64]
     num_blocks: NDArray[np.int64]
@@ -77,16 +93,17 @@ class Columns:
     @classmethod
     def of(
         cls,
-        numbers: Sequence[NDArray[Any]],
+        numbers: NDArray[np.uint64],
         mem_types: tuple[str, ...],
         groups: tuple[tuple[int, ...] | None, ...],
         pieces: Mapping[int, NDArray[np.uint64]],
         plain: bool,
     ) -> Columns:
-        """Return columns of the arrays that :meth:`arrays` returns, and the rest."""
-        base, lens, blocks, strides, devices, subs, sub_strides, runs, run_strides = numbers
+        """Return the columns of a C-contiguous matrix of numbers, its rows in the order of :data:`ROWS`."""
+        base, blocks, devices, lens, strides, subs, sub_strides, runs, run_strides = numbers
+        blocks, subs, runs = blocks.view(I64), subs.view(I64), runs.view(I64)
         rest = (subs, sub_strides, runs, run_strides, mem_types, groups, pieces, plain)
-        return cls(base, lens, blocks, strides, devices, *rest)
+        return cls(numbers, base, lens, blocks, strides, devices, *rest)
 
     def __len__(self) -> int:
         return len(self.base_addrs)
@@ -113,10 +130,16 @@ class Columns:
 class DerivedNames(Sequence[str]):
     """Names of regions that were derived from others, ``parent@offset``, made when somebody looks."""
 
-    __slots__ = ("_of", "_offsets", "_parents")
+    __slots__ = ("_bases", "_of", "_parents")
 
-    def __init__(self, parents: Sequence[str], of: NDArray[np.int64], offsets: NDArray[np.uint64]) -> None:
-        self._parents, self._of, self._offsets = parents, of, offsets
+    def __init__(
+        self,
+        parents: Sequence[str],
+        parent_bases: NDArray[np.uint64],
+        of: NDArray[np.int64],
+        bases: NDArray[np.uint64],
+    ) -> None:
+        self._parents, self._of, self._bases = parents, of, (parent_bases, bases)
 
     def __len__(self) -> int:
         return len(self._of)
@@ -124,7 +147,8 @@ class DerivedNames(Sequence[str]):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return tuple(self[i] for i in range(*index.indices(len(self))))
-        return f"{self._parents[self._of[index]]}@{self._offsets[index]}"
+        parent = self._of[index]
+        return f"{self._parents[parent]}@{int(self._bases[1][index]) - int(self._bases[0][parent])}"
 
 
 class Pages(NamedTuple):
@@ -145,6 +169,12 @@ class Pages(NamedTuple):
         return tuple([renamed(section, name) for section, name in zip(page, self.names[region], strict=True)])
 
 
+def has_twice(names: Iterable[Iterable[str]]) -> bool:
+    """Whether any name is there twice."""
+    flat = list(chain.from_iterable(names))
+    return len(set(flat)) < len(flat)
+
+
 def pages_of(regions: Sequence[Region]) -> Pages:
     """Return the pages of regions, equal ones once."""
     kinds: dict[Any, int] = {}
@@ -161,24 +191,12 @@ def pages_of(regions: Sequence[Region]) -> Pages:
 
 def columns_of(regions: Sequence[Region]) -> Columns:
     """Return proven regions as columns."""
-    subs = np.array([region.sub_blocks for region in regions], dtype=np.int64)
-    runs = np.array([region.runs for region in regions], dtype=np.int64)
+    rows = [[getattr(region, row) for region in regions] for row in ROWS]
+    numbers = np.array(rows, dtype=U64)
     pieces = {i: region.segments for i, region in enumerate(regions) if region._pieces}
-    return Columns(
-        np.array([region.base_addr for region in regions], dtype=U64),
-        np.array([region.block_len for region in regions], dtype=U64),
-        np.array([region.num_blocks for region in regions], dtype=np.int64),
-        np.array([region.block_stride for region in regions], dtype=U64),
-        np.array([region.device_id for region in regions], dtype=U64),
-        subs,
-        np.array([region.sub_stride for region in regions], dtype=U64),
-        runs,
-        np.array([region.run_stride for region in regions], dtype=U64),
-        tuple([region.mem_type for region in regions]),
-        tuple([region.groups for region in regions]),
-        pieces,
-        not pieces and bool((subs == 1).all() and (runs == 1).all()),
-    )
+    cut = any(count != 1 for row in ("sub_blocks", "runs") for count in rows[ROWS.index(row)])
+    mems, groups = tuple([region.mem_type for region in regions]), tuple([region.groups for region in regions])
+    return Columns.of(numbers, mems, groups, pieces, not pieces and not cut)
 
 
 def regions_of(columns: Columns, names: Sequence[str], pages: Pages) -> Iterator[Region]:
@@ -199,7 +217,7 @@ def part_of(
 ) -> tuple[Columns, Sequence[str], Pages]:
     """Return the chosen regions' columns, names and pages."""
     pieces = {i: columns.pieces[number] for i, number in enumerate(chosen) if number in columns.pieces}
-    numbers = [column[np.array(chosen, dtype=np.int64)] for column in columns.arrays()]
+    numbers = columns.numbers[:, np.array(chosen, dtype=np.int64)]
     mems = tuple([columns.mem_types[i] for i in chosen])
     groups = tuple([columns.groups[i] for i in chosen])
     part = Columns.of(numbers, mems, groups, pieces, columns.plain)
@@ -285,13 +303,7 @@ def num_rows(columns: Columns, forms: NDArray[np.int64]) -> NDArray[np.int64]:
 def table_of(columns: Columns, forms: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
     """Return the N x 5 table of proven columns in desc-id order, and each row's region."""
     if columns.plain:
-        table = np.empty((len(columns), 5), dtype=U64)
-        table[:, 0] = columns.base_addrs
-        table[:, 1] = columns.block_lens
-        table[:, 2] = columns.device_ids
-        table[:, 3] = columns.block_strides
-        table[:, 4] = columns.num_blocks
-        return table, np.arange(len(columns), dtype=np.int32)
+        return np.ascontiguousarray(columns.numbers[_TABLE].T), np.arange(len(columns), dtype=np.int32)
     counts = num_rows(columns, forms)
     ends = np.cumsum(counts)
     table = np.empty((int(ends[-1]), 5), dtype=U64)
@@ -362,7 +374,7 @@ def _fill(
     out[:, 0] = (base[:, None, None, :] + offsets).reshape(-1)
     out[:, 2] = np.broadcast_to(device[:, None, None, :], shape).reshape(-1)
     out[:, 3] = np.broadcast_to(step[:, None, None, None], shape).reshape(-1)
-    out[:, 4] = np.broadcast_to((blocks * U64(inner))[:, None, None, :], shape).reshape(-1)
+    out[:, 4] = np.broadcast_to((blocks * np.uint64(inner))[:, None, None, :], shape).reshape(-1)
 
 
 def _per_block(

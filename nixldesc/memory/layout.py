@@ -18,6 +18,7 @@ from nixldesc.memory.columns import (
     Pages,
     columns_of,
     forms_of,
+    has_twice,
     pages_of,
     part_of,
     regions_of,
@@ -77,7 +78,8 @@ class Layout(Descriptors):
             prove_region(region)
         prove_total(sum(region.num_descs for region in regions))
         names, pages = tuple([region.name for region in regions]), pages_of(regions)
-        prove_pages(names, [region.block_len for region in regions], pages)
+        lens = [region.block_len for region in regions]
+        prove_pages(names, min(lens), lambda: lens, pages)
         columns = columns_of(regions)
         _fill(self, columns, names, pages, place, forms_of(columns))
         self._cache["regions"] = regions
@@ -162,6 +164,24 @@ class Layout(Descriptors):
             "regions", lambda: tuple(regions_of(self.columns, self.names, self.pages))
         )
         return regions
+
+    def most_blocks(self) -> int:
+        """Return the number of blocks of the region that has most.
+
+        >>> Layout([Region("k", 0, 16, 4), Region("v", 64, 16, 3)]).most_blocks()
+        4
+        """
+        most: int = self._once("most_blocks", lambda: int(self.columns.num_blocks.max()))
+        return most
+
+    def has_parts(self) -> bool:
+        """Whether any two sections have the same name.
+
+        >>> Layout([Region("k", 0, 16, 4), Region("v", 64, 16, 3)]).has_parts()
+        False
+        """
+        parts: bool = self._once("parts", lambda: has_twice(self.pages.names))
+        return parts
 
     def skip_before(self, position: int) -> int:
         """Return how many entries of this rank's list stand before global block `position`.
@@ -278,16 +298,18 @@ class Layout(Descriptors):
             if wire.version_of(d) == 1:
                 regions, (cp_rank, cp_size) = layout_from_version_1(d)
                 return cls(regions, cp_rank=cp_rank, cp_size=cp_size)
-            columns, names, pages, given, largest = wire.layout_from_dict(d)
+            columns, names, pages, given, bounds = wire.layout_from_dict(d)
             place = _check_place(*given)
         except (TypeError, RecursionError, OverflowError) as error:
             raise GeometryError(f"layout: {str(error).removeprefix('layout: ')}") from None
-        if not prove_columns(columns, largest):
+        sound = prove_columns(columns, bounds)
+        if not sound:
             for region in regions_of(columns, names, pages):
                 prove_region(region)
-        prove_pages(names, columns.block_lens.tolist(), pages)
-        counts = zip(columns.num_blocks.tolist(), columns.sub_blocks.tolist(), columns.runs.tolist(), strict=True)
-        prove_total(sum(blocks * subs * runs for blocks, subs, runs in counts))
+        prove_pages(names, bounds["block_lens"][0], columns.block_lens.tolist, pages)
+        if not sound:
+            counts = zip(columns.num_blocks.tolist(), columns.sub_blocks.tolist(), columns.runs.tolist(), strict=True)
+            prove_total(sum([blocks * subs * runs for blocks, subs, runs in counts]))
         layout = proven_layout(columns, names, pages, place)
         prove_rows(columns, layout._forms)
         return layout

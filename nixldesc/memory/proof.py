@@ -1,14 +1,14 @@
 """What a layout must be before any arithmetic relies on it: proven once, in Python integers, with words.
 
 Numbers of one region, its segments, its pages, what regions of one layout owe each other. A layout that arrives as
-columns is first held against the maxima of its columns, in Python integers too: what passes is sound in every region,
+columns is first held against the bounds of its columns, in Python integers too: what passes is sound in every region,
 what does not is looked at region by region.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nixldesc._check import brief
 from nixldesc.errors import GeometryError
-from nixldesc.memory.columns import Columns, Pages, num_rows
+from nixldesc.memory.columns import Columns, Pages, has_twice, num_rows
 from nixldesc.memory.region import Region
 from nixldesc.memory.sections import MAX_RUNS, MAX_WOVEN_RUNS, Section
 
@@ -132,18 +132,21 @@ def _span(row: NDArray[np.uint64], stride: int, reach: int) -> str:
 # ------------------------------------------------------------------------------------------------------- columns
 
 
-def prove_columns(columns: Columns, largest: Mapping[str, int]) -> bool:
-    """Whether the maxima alone show every region to be sound; `largest`: the largest of each column, as Python ints.
+def prove_columns(columns: Columns, bounds: Mapping[str, tuple[int, int]]) -> bool:
+    """Whether the bounds alone show every region to be sound; `bounds`: the least and the largest of each column.
 
-    Columns hold whole numbers from 0 to 2**64 - 1 (int64 for counts). False means: look at each region.
+    Columns hold whole numbers from 0 to 2**64 - 1 (counts below 2**31). False means: look at each region.
     """
-    positive = (columns.block_lens, columns.num_blocks, columns.sub_blocks, columns.sub_strides, columns.runs)
-    if not columns.plain or not all(map(np.all, positive)):
+    least_len, largest_len = bounds["block_lens"]
+    least_stride, largest_stride = bounds["block_strides"]
+    most = bounds["num_blocks"][1]
+    if not columns.plain or not least_len or not bounds["num_blocks"][0] or not bounds["sub_strides"][0]:
         return False
-    if (columns.block_strides < columns.block_lens).any():
+    if least_stride < largest_len and (columns.block_strides < columns.block_lens).any():
         return False
-    span = (largest["num_blocks"] - 1) * largest["block_strides"] + largest["block_lens"]
-    return largest["base_addrs"] + span <= 2**64
+    if most * len(columns) > MAX_DESCS:
+        return False
+    return bounds["base_addrs"][1] + (most - 1) * largest_stride + largest_len <= 2**64
 
 
 def prove_total(descs: int) -> None:
@@ -173,23 +176,37 @@ def prove_rows(columns: Columns, forms: NDArray[np.int64]) -> None:
 # --------------------------------------------------------------------------------------------------------- pages
 
 
-def prove_pages(names: Sequence[str], block_lens: Iterable[int], pages: Pages) -> None:
-    """Prove names unique, sections inside their blocks and apart, and sections of one name parts of one array."""
+def prove_pages(names: Sequence[str], least_len: int, block_lens: Callable[[], Iterable[int]], pages: Pages) -> None:
+    """Prove names unique, sections inside their blocks and apart, and sections of one name parts of one array.
+
+    `block_lens` are looked at where not even the least of them holds every page.
+    """
     if len(set(names)) != len(names):
         twice = next(name for name, count in Counter(names).items() if count > 1)
         raise GeometryError(f"region {twice!r}: there are two regions of that name")
     ends: list[int] = []
     budget = MAX_RUNS
-    users = dict(zip(reversed(pages.of), reversed(names), strict=True))  # the first region of each kind
     for number, page in enumerate(pages.kinds):
-        region = users.get(number, f"none (page {number})")
-        ends.append(max((section.end for section in page), default=0))
+        ends.append(max([section.end for section in page], default=0))
         budget -= sum(map(_count_runs, page))
         if budget < 0:
             raise GeometryError(
-                f"region {region!r}: the layout's pages have more than {MAX_RUNS} separate runs of bytes"
+                f"region {_user(names, pages, number)!r}: the layout's pages have more than {MAX_RUNS} separate runs "
+                f"of bytes"
             )
-        _prove_disjoint(page, region)
+        if len(page) > 1:
+            _prove_disjoint(page, _user(names, pages, number))
+    if max(ends) > least_len:
+        _prove_inside(names, block_lens(), pages, ends)
+    _prove_parts(names, pages)
+
+
+def _user(names: Sequence[str], pages: Pages, number: int) -> str:
+    """Return the first region that has a page."""
+    return names[pages.of.index(number)] if number in pages.of else f"none (page {number})"
+
+
+def _prove_inside(names: Sequence[str], block_lens: Iterable[int], pages: Pages, ends: Sequence[int]) -> None:
     for region, length, number, named in zip(names, block_lens, pages.of, pages.names, strict=True):
         if ends[number] > length:
             last = max(range(len(named)), key=lambda i: pages.kinds[number][i].end)
@@ -197,12 +214,10 @@ def prove_pages(names: Sequence[str], block_lens: Iterable[int], pages: Pages) -
                 f"region {region!r}: section {named[last]!r} ends at byte {ends[number]}, outside the block of "
                 f"{length} bytes"
             )
-    _prove_parts(names, pages)
 
 
 def _prove_parts(names: Sequence[str], pages: Pages) -> None:
-    flat = [name for named in pages.names for name in named]
-    if len(set(flat)) == len(flat):
+    if not has_twice(pages.names):
         return
     first: dict[str, tuple[Any, str]] = {}
     for region, number, named in zip(names, pages.of, pages.names, strict=True):

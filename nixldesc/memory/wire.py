@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from nixldesc._check import MAX_NAME, MAX_WORD, as_int, as_name, brief, few
 from nixldesc.errors import GeometryError
-from nixldesc.memory.columns import Columns, Page, Pages
+from nixldesc.memory.columns import ROWS, WHERE, Columns, Page, Pages
 from nixldesc.memory.sections import MAX_AXES, Axis, Section
 from nixldesc.memory.wire_segments import read_segments, segments_to_dict
 
@@ -45,6 +45,15 @@ MAX_KEPT_SECTIONS = 16
 
 _COUNTS = ("num_blocks", "sub_blocks", "runs")
 _BYTES = ("base_addrs", "block_lens", "block_strides", "device_ids", "sub_strides", "run_strides")
+#: The row of each column, and what a column is that is left out: a number, or like another column.
+_ROW = {
+    **{"base_addrs": 0, "num_blocks": 1, "device_ids": 2, "block_lens": 3, "block_strides": 4, "sub_blocks": 5},
+    **{"sub_strides": 6, "runs": 7, "run_strides": 8},
+}
+_READ: tuple[tuple[str, int | str | None], ...] = (
+    ("block_lens", None), ("base_addrs", None), ("num_blocks", None), ("block_strides", "block_lens"),
+    ("device_ids", 0), ("sub_blocks", 1), ("runs", 1), ("run_strides", "block_lens"), ("sub_strides", "block_lens"),
+)  # fmt: skip
 _KEYS = (
     *("version", "cp", "names", *_BYTES, *_COUNTS, "mem_types", "groups", "group_of", "pages", "page_of"),
     *("section_names", "segments"),
@@ -56,6 +65,8 @@ _OPAQUE = "opaque"
 _NAMELESS = "+"
 
 Place = tuple[int, int, "int | None"]
+#: The least and the largest number of each column.
+Bounds = Mapping[str, tuple[int, int]]
 
 
 def version_of(d: Any) -> int:
@@ -200,8 +211,8 @@ def _joined(first: str, second: str) -> list[Any] | None:
 # -------------------------------------------------------------------------------------------------------- inwards
 
 
-def layout_from_dict(d: dict[str, Any]) -> tuple[Columns, tuple[str, ...], Pages, Place, Mapping[str, int]]:
-    """Return columns, names, pages, place and the largest of each column; nothing of their geometry is proven yet."""
+def layout_from_dict(d: dict[str, Any]) -> tuple[Columns, tuple[str, ...], Pages, Place, Bounds]:
+    """Return columns, names, pages, place and the least and largest of each column; no geometry is proven yet."""
     odd = [key for key in d if key not in _KEYS]
     if odd:
         raise GeometryError(f"layout: unknown key {brief(odd[0])}; known keys are {few(_KEYS, len(_KEYS))}")
@@ -213,32 +224,22 @@ def layout_from_dict(d: dict[str, Any]) -> tuple[Columns, tuple[str, ...], Pages
     if not size:
         raise GeometryError("layout: the layout has no regions; at least one is expected")
     reader = _Columns(d, size)
-    lens = reader.read("block_lens", np.uint64)
-    bases, blocks = reader.read("base_addrs", np.uint64), reader.read("num_blocks", np.int64)
-    strides = reader.read("block_strides", np.uint64, lens, "block_lens")
-    devices = reader.read("device_ids", np.uint64, 0)
-    subs, runs = reader.read("sub_blocks", np.int64, 1), reader.read("runs", np.int64, 1)
-    run_strides = reader.read("run_strides", np.uint64, lens, "block_lens")
-    sub_strides = reader.read("sub_strides", np.uint64, lens, "block_lens")
-    pieces = read_segments(d.get("segments", {}), size)
-    if pieces:
-        bases, devices, blocks = bases.copy(), devices.copy(), blocks.copy()
+    for key, default in _READ:
+        reader.read(key, default)
+    pieces = read_segments(d["segments"], size) if "segments" in d else {}
     for region, rows in pieces.items():
-        bases[region], devices[region] = rows[0, 0], rows[0, 2]
-        blocks[region] = min(sum(rows[:, 1].tolist()), 2**31)
+        total = min(sum(rows[:, 1].tolist()), 2**31)
+        reader.numbers[:WHERE, region] = rows[0, 0], total, rows[0, 2]
     mems = reader.one_of("mem_types", "VRAM", as_name)
-    groups, of = _read_groups(d.get("groups", [None])), reader.numbers("group_of")
-    if max(of) >= len(groups):
-        raise GeometryError(f"layout: group_of names entry {brief(max(of))} of groups, which has {len(groups)}")
-    lists = [len(taken or (None,)) for taken in groups]
-    if sum([lists[number] for number in of]) > MAX_TAKEN_LISTS:
+    groups = reader.of("group_of", _read_groups(d["groups"]) if "groups" in d else [None], "groups")
+    if max([len(taken or (None,)) for taken in set(groups)]) * size > MAX_TAKEN_LISTS and (
+        sum([len(taken or (None,)) for taken in groups]) > MAX_TAKEN_LISTS
+    ):
         raise GeometryError(f"layout: its regions take more than {MAX_TAKEN_LISTS} lists of blocks, counted together")
     plain = not pieces and "sub_blocks" not in d and "runs" not in d
-    columns = Columns(
-        bases, lens, blocks, strides, devices, subs, sub_strides, runs, run_strides, mems,
-        tuple([groups[number] for number in of]), pieces, plain,
-    )  # fmt: skip
-    return columns, names, _read_pages(d, reader, names, lens), _read_place(d.get("cp", [0, 1, None])), reader.largest
+    columns = Columns.of(reader.numbers, mems, groups, pieces, plain)
+    pages = _read_pages(d, reader, names, columns.block_lens)
+    return columns, names, pages, _read_place(d.get("cp", [0, 1, None])), reader.bounds
 
 
 class _Columns:
@@ -246,28 +247,33 @@ class _Columns:
 
     def __init__(self, d: dict[str, Any], size: int) -> None:
         self._d, self._size = d, size
-        self.largest: dict[str, int] = {}
+        self.numbers = np.empty((len(ROWS), size), dtype=np.uint64)
+        self.bounds: dict[str, tuple[int, int]] = {}
 
-    def read(self, key: str, dtype: Any, default: Any = None, like: str = "") -> NDArray[Any]:
-        """Return a column of numbers; `default`: a number, or the column that it is `like`."""
-        value = self._d.get(key)
+    def read(self, key: str, default: int | str | None) -> None:
+        """Read a column of numbers into its row; `default`: a number, or the column that it is like."""
+        row = self.numbers[_ROW[key]]
         if key not in self._d:
-            self.largest[key] = self.largest[like] if like else default
-            return default if like else _same(default, dtype, self._size)
-        bound = 2**31 if dtype is np.int64 else 2**64
+            if type(default) is str:
+                self.bounds[key] = self.bounds[default]
+                row[:] = self.numbers[_ROW[default]]
+            else:
+                self.bounds[key] = default, default  # type: ignore[assignment]
+                row.fill(default)
+            return
+        value = self._d[key]
+        bound = 2**31 if key in _COUNTS else 2**64
         if type(value) is int:
-            if not 0 <= value < bound:
-                raise self._beyond(key, value, bound)
-            self.largest[key] = value
-            return _same(value, dtype, self._size)
-        items = _integers(value, f"layout: {key}")
-        if len(items) != self._size:
-            raise GeometryError(f"layout: {len(items)} entries in {key}, but {self._size} in names")
-        low, high = min(items), max(items)
+            low = high = value
+        else:
+            items = _integers(value, f"layout: {key}")
+            if len(items) != self._size:
+                raise GeometryError(f"layout: {len(items)} entries in {key}, but {self._size} in names")
+            low, high = min(items), max(items)
         if low < 0 or high >= bound:
             raise self._beyond(key, low if low < 0 else high, bound)
-        self.largest[key] = high
-        return np.array(items, dtype=dtype)
+        self.bounds[key] = low, high
+        row[:] = value if type(value) is int else np.array(items, dtype=np.uint64)
 
     def _beyond(self, key: str, value: int, bound: int) -> GeometryError:
         if bound == 2**31 and value >= bound:
@@ -277,11 +283,21 @@ class _Columns:
             )
         return GeometryError(f"layout: {key} must be in 0 to {bound - 1}, got {brief(value)}")
 
-    def numbers(self, key: str) -> Sequence[int]:
+    def of(self, key: str, found: Sequence[Any], what: str) -> tuple[Any, ...]:
+        """Return for each region the one of `found` that column `key` names, the first where the key is left out."""
+        value = self._d.get(key, 0)
+        if type(value) is int and 0 <= value < len(found):
+            return (found[value],) * self._size
+        numbers = self.indices(key)
+        if max(numbers) >= len(found):
+            raise GeometryError(f"layout: {key} names entry {brief(max(numbers))} of {what}, which has {len(found)}")
+        return tuple([found[number] for number in numbers])
+
+    def indices(self, key: str) -> Sequence[int]:
         """Return small indices, 0 where the key is left out."""
         value = self._d.get(key, 0)
         if type(value) is int:
-            value = [value] * self._size
+            value = (value,) * self._size
         items = _integers(value, f"layout: {key}")
         if len(items) != self._size or min(items) < 0:
             raise GeometryError(f"layout: {key} must have {self._size} entries from 0, got {brief(value)}")
@@ -366,7 +382,7 @@ def _read_groups(value: Any) -> list[tuple[int, ...] | None]:
 def _read_pages(d: dict[str, Any], reader: _Columns, names: tuple[str, ...], lens: NDArray[np.uint64]) -> Pages:
     """Return the pages: each distinct one made and proven once, opaque ones by their block_len."""
     given = _list(d.get("pages", [_OPAQUE]), "layout: pages")
-    of = reader.numbers("page_of")
+    of = reader.indices("page_of")
     if max(of) >= len(given):
         raise GeometryError(f"layout: page_of names page {brief(max(of))}, there are {len(given)}")
     kinds: list[Page] = [
@@ -374,7 +390,7 @@ def _read_pages(d: dict[str, Any], reader: _Columns, names: tuple[str, ...], len
         for i, item in enumerate(given)
     ]
     sizes = [1 if item == _OPAQUE else len(kind) for item, kind in zip(given, kinds, strict=True)]
-    if sum([sizes[number] for number in of]) > MAX_SECTIONS:
+    if max(sizes) * len(of) > MAX_SECTIONS and sum([sizes[number] for number in of]) > MAX_SECTIONS:
         raise GeometryError(f"layout: more than {MAX_SECTIONS} sections")
     section_names = _read_section_names(d.get("section_names"), names, of, sizes, given)
     if _OPAQUE not in given:
@@ -403,6 +419,8 @@ def _read_section_names(
     value: Any, names: tuple[str, ...], of: Sequence[int], sizes: list[int], given: Any
 ) -> tuple[tuple[str, ...], ...]:
     if value is None:
+        if set(sizes) == {1}:
+            return tuple(zip(names))
         if max(sizes) <= 1:
             return tuple([(name,) if sizes[number] else () for name, number in zip(names, of, strict=True)])
         raise GeometryError("layout: section_names is missing, but a page has more than one section")

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nixldesc.errors import GeometryError, PeerMismatchError
-from nixldesc.memory.columns import Columns, DerivedNames, Pages, forms_of, num_rows
+from nixldesc.memory.columns import ROWS, WHERE, Columns, DerivedNames, Pages, forms_of, num_rows
 from nixldesc.memory.layout import Layout, proven_layout
 from nixldesc.memory.proof import MAX_BLOCK_PIECES, MAX_DESCS
 from nixldesc.planning.families import Source
@@ -109,7 +109,7 @@ def is_small(dst: Layout, sources: Sequence[Source], sending: Sending) -> bool:
     src = sources[sending.source].layout
     if dst.columns.pieces or src.columns.pieces:
         return False
-    most = max(int(layout.columns.num_blocks.max()) for layout in (dst, src))
+    most = max(dst.most_blocks(), src.most_blocks())
     cut = any(run.lane.runs > 1 for part in sending.parts for run in part.runs)
     cut = cut or any(m.src_sub > 1 or m.dst_sub > 1 for part in sending.parts for m in part.meetings)
     return not cut and most * sum(part.lanes for part in sending.parts) <= MAX_DESCS
@@ -136,63 +136,63 @@ class Room:
 # --------------------------------------------------------------------------------------------------------- sides
 
 
-class _Lanes(NamedTuple):
-    """A side's lanes of one part: bytes from the block's start, how they repeat."""
-
-    offsets: list[int]
-    steps: list[int]
-    subs: list[int]
-    sub_strides: list[int]
-
-
 def pairs_of(dst: Layout, sources: Sequence[Source], sending: Sending, room: Room) -> tuple[DlistPair, ...]:
     """Return the pairs of a recipe: one, or several where it would exceed 2**31 - 1 ids on a side."""
     src = sources[sending.source].layout
-    sides = [_Side(layout) for layout in (src, dst)]
+    sides = _Side(src), _Side(dst)
     slots: list[tuple[int, ...]] = []
     places: list[Places] = []
-    order: list[NDArray[np.int64]] = []
     for part in sending.parts:
         family, count = part.template.family, len(part.template.family.dst)
-        lengths = [run.lane.length for run in part.runs]
-        runs = [run.lane.runs for run in part.runs]
-        src_regions = np.stack([family.src[member] for member in part.members], axis=1)
-        dst_regions = np.repeat(family.dst[:, None], len(part.runs), axis=1)
-        for side, regions, lanes in (
-            (sides[0], src_regions, _src_lanes(part)),
-            (sides[1], dst_regions, _dst_lanes(part)),
-        ):
-            side.add(regions, lanes, lengths, runs)
+        sides[0].add([family.src[member] for member in part.members], _src_lanes(part))
+        sides[1].add([family.dst] * len(part.runs), _dst_lanes(part))
         slots += [run.lane.slots for run in part.runs] * count
         places += [places_of(meeting) for meeting in part.meetings] * count
-        order.append(dst_regions.ravel())
     turn = None
-    if len(order) > 1:
-        turn = np.argsort(np.concatenate(order), kind="stable")
+    if len(sending.parts) > 1:
+        turn = np.argsort(sides[1].regions(), kind="stable")
         slots, places = [slots[i] for i in turn.tolist()], [places[i] for i in turn.tolist()]
     made = [side.columns(turn) for side in sides]
-    room.take(columns for columns, _, _ in made)
-    return tuple(
-        [_pair(src, dst, made, slots[chunk], tuple(places[chunk]), chunk) for chunk in _within_limits(made, [src, dst])]
-    )
+    room.take(columns for columns, _ in made)
+    if is_small(dst, sources, sending):
+        return (_pair(src, dst, made, slots, tuple(places), slice(0, len(slots))),)
+    chunks = _within_limits(made, (src, dst))
+    return tuple([_pair(src, dst, made, slots[chunk], tuple(places[chunk]), chunk) for chunk in chunks])
 
 
-def _src_lanes(part: Part) -> _Lanes:
-    return _Lanes(
-        [run.lane.src for run in part.runs],
-        [run.lane.src_step for run in part.runs],
-        [meeting.src_sub for meeting in part.meetings],
-        [run.src_sub_stride for run in part.runs],
-    )
+#: A side's lanes of one part, uint64[6, lanes]: bytes from the block's start, length, and how they repeat as in
+#: the last rows of :attr:`Columns.numbers`: sub_blocks, sub_stride, runs, run_stride.
+Lanes = NDArray[np.uint64]
 
 
-def _dst_lanes(part: Part) -> _Lanes:
-    return _Lanes(
-        [run.lane.dst for run in part.runs],
-        [run.lane.dst_step for run in part.runs],
-        [meeting.dst_sub for meeting in part.meetings],
-        [run.dst_sub_stride for run in part.runs],
-    )
+def _src_lanes(part: Part) -> Lanes:
+    rows = [
+        (
+            run.lane.src,
+            run.lane.length,
+            met.src_sub,
+            run.src_sub_stride or run.lane.length,
+            run.lane.runs,
+            run.lane.src_step,
+        )
+        for run, met in zip(part.runs, part.meetings, strict=True)
+    ]
+    return np.array(rows, dtype=np.uint64).T
+
+
+def _dst_lanes(part: Part) -> Lanes:
+    rows = [
+        (
+            run.lane.dst,
+            run.lane.length,
+            met.dst_sub,
+            run.dst_sub_stride or run.lane.length,
+            run.lane.runs,
+            run.lane.dst_step,
+        )
+        for run, met in zip(part.runs, part.meetings, strict=True)
+    ]
+    return np.array(rows, dtype=np.uint64).T
 
 
 class _Side:
@@ -201,43 +201,46 @@ class _Side:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self._regions: list[NDArray[np.int64]] = []
-        self._lanes: list[list[NDArray[Any]]] = []
-        self._cut = False
+        self._numbers: list[NDArray[np.uint64]] = []
+        self._plain = True
 
-    def add(self, regions: NDArray[np.int64], lanes: _Lanes, lengths: list[int], runs: list[int]) -> None:
-        """Add members x lanes: `regions` names each one's region of the layout."""
-        members = len(regions)
-        self._regions.append(regions.ravel())
-        spaced = [stride or length for stride, length in zip(lanes.sub_strides, lengths, strict=True)]
-        numbers = (lanes.offsets, lengths, spaced, lanes.steps)
-        wide = [np.array(column, dtype=np.uint64) for column in numbers]
-        narrow = [np.array(column, dtype=np.int64) for column in (lanes.subs, runs)]
-        self._cut = self._cut or max(lanes.subs) > 1 or max(runs) > 1
-        self._lanes.append([column if members == 1 else np.tile(column, members) for column in (*wide, *narrow)])
+    def add(self, members: Sequence[NDArray[np.int64]], lanes: Lanes) -> None:
+        """Add members x lanes: `members` names for each lane the regions of the layout that have it."""
+        regions = members[0] if len(members) == 1 else np.array(members).T.ravel()
+        numbers = self.layout.columns.numbers.take(regions, axis=1)
+        each = numbers.reshape(len(ROWS), -1, len(members))
+        each[0] += lanes[0]
+        each[WHERE] = lanes[1]
+        each[-4:] = lanes[2:, None]
+        self._plain = self._plain and bool((lanes[2::2] == 1).all())
+        self._regions.append(regions)
+        self._numbers.append(numbers)
 
-    def columns(self, turn: NDArray[np.int64] | None) -> tuple[Columns, NDArray[np.int64], NDArray[np.uint64]]:
-        """Return the columns in their order, each one's region, and its offset there."""
-        one = len(self._regions) == 1
-        regions = self._regions[0] if one else np.concatenate(self._regions)
-        lanes = self._lanes[0] if one else [np.concatenate(parts) for parts in zip(*self._lanes, strict=True)]
+    def regions(self) -> NDArray[np.int64]:
+        """Return each column's region, in the order in which they were added."""
+        return self._regions[0] if len(self._regions) == 1 else np.concatenate(self._regions)
+
+    def columns(self, turn: NDArray[np.int64] | None) -> tuple[Columns, NDArray[np.int64]]:
+        """Return the columns in their order, and each one's region."""
+        regions, numbers = self.regions(), self._numbers[0]
         if turn is not None:
-            regions, lanes = regions[turn], [column[turn] for column in lanes]
-        offsets, lengths, sub_strides, steps, subs, runs = lanes
+            regions, numbers = regions[turn], np.concatenate(self._numbers, axis=1).take(turn, axis=1)
+        whole, count = self.layout.columns, len(regions)
+        mem = whole.mem_types[int(regions[0])]
+        if whole.groups.count(whole.groups[0]) == len(whole):
+            groups = whole.groups[:1] * count
+        else:
+            groups = tuple([whole.groups[i] for i in regions.tolist()])
+        pieces = self._pieces(regions, numbers[0]) if whole.pieces else {}
+        return Columns.of(numbers, (mem,) * count, groups, pieces, self._plain and not pieces), regions
+
+    def _pieces(self, regions: NDArray[np.int64], bases: NDArray[np.uint64]) -> dict[int, NDArray[np.uint64]]:
         whole = self.layout.columns
-        numbers = regions.tolist()
-        shared = whole.groups[0] if len(set(whole.groups)) == 1 else ()
-        groups = tuple([whole.groups[i] for i in numbers]) if shared == () else (shared,) * len(numbers)
-        pieces = {}
-        if whole.pieces:
-            for here, there in enumerate(numbers):
-                if there in whole.pieces:
-                    pieces[here] = whole.pieces[there] + np.array([offsets[here], 0, 0], dtype=np.uint64)
-        columns = Columns(
-            whole.base_addrs[regions] + offsets, lengths, whole.num_blocks[regions], whole.block_strides[regions],
-            whole.device_ids[regions], subs, sub_strides, runs, steps, (whole.mem_types[numbers[0]],) * len(numbers),
-            groups, pieces, not (self._cut or pieces),
-        )  # fmt: skip
-        return columns, regions, offsets
+        return {
+            here: whole.pieces[there] + np.array([bases[here] - whole.base_addrs[there], 0, 0], dtype=np.uint64)
+            for here, there in enumerate(regions.tolist())
+            if there in whole.pieces
+        }
 
 
 def places_of(meeting: Meeting) -> Places:
@@ -255,7 +258,7 @@ def _place(deal: Deal, meeting: Meeting) -> Place:
 def _within_limits(made: list[Any], layouts: Sequence[Layout]) -> Iterator[slice]:
     """Yield the regions of each pair that is small enough for int32 ids."""
     # What is far too much stays so, and sums of it inside int64.
-    counts = [np.minimum(columns.num_descs(), 2**40) for columns, _, _ in made]
+    counts = [np.minimum(columns.num_descs(), 2**40) for columns, _ in made]
     ends = [np.cumsum(count) for count in counts]
     if max(int(end[-1]) for end in ends) <= MAX_DESCS:
         yield slice(0, len(counts[0]))
@@ -264,7 +267,7 @@ def _within_limits(made: list[Any], layouts: Sequence[Layout]) -> Iterator[slice
     for number, most in enumerate(np.maximum(*counts).tolist()):
         if most > MAX_DESCS:
             src_name, dst_name = (
-                layout.names[int(regions[number])] for layout, (_, regions, _) in zip(layouts, made, strict=True)
+                layout.names[int(regions[number])] for layout, (_, regions) in zip(layouts, made, strict=True)
             )
             raise GeometryError(
                 f"region {dst_name!r} (source region {src_name!r}): alone it needs {most} descriptors, more than the "
@@ -324,11 +327,10 @@ def _pair(
     chunk: slice,
 ) -> DlistPair:
     layouts, regions = [], []
-    for layout, (columns, numbers, offsets) in zip((src, dst), made, strict=True):
+    for layout, (columns, numbers) in zip((src, dst), made, strict=True):
         whole = len(columns) == len(slots)
-        part = columns if whole else _chunk(columns, chunk)
-        numbers, offsets = numbers[chunk], offsets[chunk]
-        names = DerivedNames(layout.names, numbers, offsets)
+        part, numbers = (columns, numbers) if whole else (_chunk(columns, chunk), numbers[chunk])
+        names = DerivedNames(layout.names, layout.columns.base_addrs, numbers, part.base_addrs)
         place = (layout.cp_rank, layout.cp_size, layout.cp_tokens)
         layouts.append(proven_layout(part, names, Pages.none(len(part)), place))
         regions.append(numbers)
@@ -338,5 +340,4 @@ def _pair(
 
 def _chunk(columns: Columns, chunk: slice) -> Columns:
     pieces = {i - chunk.start: rows for i, rows in columns.pieces.items() if chunk.start <= i < chunk.stop}
-    numbers = [column[chunk] for column in columns.arrays()]
-    return Columns.of(numbers, columns.mem_types[chunk], columns.groups[chunk], pieces, columns.plain)
+    return Columns.of(columns.numbers[:, chunk], columns.mem_types[chunk], columns.groups[chunk], pieces, columns.plain)

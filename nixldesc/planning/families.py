@@ -82,18 +82,9 @@ def families_of(
 ) -> tuple[list[Family], tuple[str, ...], tuple[str, ...]]:
     """Return the families, the names of dst sections without a source, and those of source sections unknown to dst."""
     finder = _aligned(dst, sources, rules) or _Names(dst, sources, limits)
-    groups: dict[Any, tuple[list[int], list[tuple[int, ...]]]] = {}
-    for region, key, members in finder.regions(rules):
-        regions, met = groups.setdefault(key, ([], []))
-        regions.append(region)
-        met.append(members)
+    alike = list(finder.alike(rules))
     missing = finder.missing(allowed)
-    families = []
-    for regions, met in groups.values():
-        slots, numbers = finder.slots(regions[0], rules)
-        columns = np.array(met, dtype=np.int64).reshape(len(regions), -1)
-        src = tuple([columns[:, s] for s in range(columns.shape[1])])
-        families.append(Family(slots, numbers, np.array(regions, dtype=np.int64), src))
+    families = [Family(*finder.slots(int(regions[0]), rules), regions, src) for regions, src in alike]
     return families, missing, finder.unused()
 
 
@@ -106,6 +97,10 @@ def _ranks(sources: Sequence[Source], held: Sequence[Held]) -> tuple[Rank, ...]:
             section = layout.pages.kinds[layout.pages.of[region]][slot]
             found[source] = Rank(source, key, deal_of(layout, section))
     return tuple([found[number] for number in sorted(found)])
+
+
+#: Numbers of alike destination regions, and for each of their members the source regions that they meet.
+Alike = tuple[NDArray[np.int64], tuple[NDArray[np.int64], ...]]
 
 
 class _Finder:
@@ -121,6 +116,10 @@ class _Finder:
     def everywhere(self, region: int, slot: int) -> Sequence[Held]:
         """Return all holders of one section's name."""
         return self.held(region, slot)
+
+    def alike(self, rules: Rules) -> Iterator[Alike]:
+        """Yield alike regions: their numbers, and for each member theirs."""
+        raise NotImplementedError
 
     def slots(self, region: int, rules: Rules) -> tuple[tuple[Slot, ...], tuple[int, ...]]:
         """Return the slots of a region that have holders, and the source of each member."""
@@ -146,17 +145,22 @@ class _Same(_Finder):
     def held(self, region: int, slot: int) -> Sequence[Held]:
         return [Held(source, region, slot) for source in range(len(self.sources))]
 
-    def regions(self, rules: Rules) -> Iterator[tuple[int, Any, tuple[int, ...]]]:
-        """Yield each region's number, key and members."""
+    def alike(self, rules: Rules) -> Iterator[Alike]:
         layouts = (self.dst, *[source.layout for source in self.sources])
-        columns = [
-            column
-            for layout in layouts
-            for column in (layout.pages.of, layout.columns.groups, layout.columns.mem_types)
-        ]
-        count = len(self.sources)
-        for region, key in enumerate(zip(*columns, strict=True)):
-            yield region, key, (region,) * count
+        columns: list[tuple[Any, ...]] = []
+        for layout in layouts:
+            columns += layout.pages.of, layout.columns.groups, layout.columns.mem_types
+        count = len(self.dst.columns)
+        varying = [column for column in columns if column.count(column[0]) < count]
+        if not varying:
+            every = np.arange(count)
+            yield every, (every,) * len(self.sources)
+            return
+        numbers: dict[Any, int] = {}
+        of = np.array([numbers.setdefault(key, len(numbers)) for key in zip(*varying, strict=True)])
+        for number in range(len(numbers)):
+            regions = np.flatnonzero(of == number)
+            yield regions, (regions,) * len(self.sources)
 
     def missing(self, allowed: Any) -> tuple[str, ...]:
         return ()
@@ -169,8 +173,7 @@ def _aligned(dst: Layout, sources: Sequence[Source], rules: Rules) -> _Same | No
     names = dst.pages.names
     if rules.named or not sources or any(source.layout.pages.names != names for source in sources):
         return None
-    flat = [name for named in names for name in named]
-    return _Same(dst, sources) if len(set(flat)) == len(flat) else None
+    return None if dst.has_parts() else _Same(dst, sources)
 
 
 class _Names(_Finder):
@@ -223,7 +226,17 @@ class _Names(_Finder):
         pages = self._shapes[layout].pages
         return pages.kinds[pages.of[region]][slot]
 
-    def regions(self, rules: Rules) -> Iterator[tuple[int, Any, tuple[int, ...]]]:
+    def alike(self, rules: Rules) -> Iterator[Alike]:
+        groups: dict[Any, tuple[list[int], list[tuple[int, ...]]]] = {}
+        for region, key, members in self._regions(rules):
+            regions, met = groups.setdefault(key, ([], []))
+            regions.append(region)
+            met.append(members)
+        for regions, met in groups.values():
+            columns = np.array(met, dtype=np.int64).reshape(len(regions), -1)
+            yield np.array(regions, dtype=np.int64), tuple([columns[:, s] for s in range(columns.shape[1])])
+
+    def _regions(self, rules: Rules) -> Iterator[tuple[int, Any, tuple[int, ...]]]:
         """Yield each region's number, key and members."""
         mine = self._shapes[0]
         for region, names in enumerate(mine.pages.names):
