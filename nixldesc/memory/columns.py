@@ -50,7 +50,7 @@ __all__ = [
 
 ONE, BLOCK, PIECE, RUN, RUN_BLOCK, EACH = range(6)
 
-U64, I64 = np.dtype(np.uint64), np.dtype(np.int64)
+U64 = np.dtype(np.uint64)
 
 #: The rows of :attr:`Columns.numbers`. The first three say where a region's blocks are, the others how they are shaped.
 ROWS = (
@@ -69,58 +69,63 @@ Page = tuple[Section, ...]
 class Columns:
     """The numbers of regions, one entry per region; fields as in :class:`nixldesc.Region`.
 
-    `numbers`: all of them, uint64[9, regions], of which the columns are views: where the blocks are (:data:`WHERE`)
-    in the first rows, their shape in the others. `pieces`: for each region that lies in several memories its segments,
-    uint64[n, 3].
+    `numbers`: all of them, uint64[9, regions], rows as in :data:`ROWS`; the columns are views of it. What says where
+    the blocks are comes first (:data:`WHERE` rows), then their shape. `pieces`: for each region that lies in several
+    memories its segments, uint64[n, 3].
     """
 
     numbers: NDArray[np.uint64]
-    base_addrs: NDArray[np.uint64]
-    block_lens: NDArray[np.uint64]
-    num_blocks: NDArray[np.int64]
-    block_strides: NDArray[np.uint64]
-    device_ids: NDArray[np.uint64]
-    sub_blocks: NDArray[np.int64]
-    sub_strides: NDArray[np.uint64]
-    runs: NDArray[np.int64]
-    run_strides: NDArray[np.uint64]
     mem_types: tuple[str, ...]
     groups: tuple[tuple[int, ...] | None, ...]
     pieces: Mapping[int, NDArray[np.uint64]]
     #: Whether no region has sub-blocks, runs or several segments: a row each, ids are blocks.
     plain: bool
 
-    @classmethod
-    def of(
-        cls,
-        numbers: NDArray[np.uint64],
-        mem_types: tuple[str, ...],
-        groups: tuple[tuple[int, ...] | None, ...],
-        pieces: Mapping[int, NDArray[np.uint64]],
-        plain: bool,
-    ) -> Columns:
-        """Return the columns of a C-contiguous matrix of numbers, its rows in the order of :data:`ROWS`."""
-        base, blocks, devices, lens, strides, subs, sub_strides, runs, run_strides = numbers
-        blocks, subs, runs = blocks.view(I64), subs.view(I64), runs.view(I64)
-        rest = (subs, sub_strides, runs, run_strides, mem_types, groups, pieces, plain)
-        return cls(numbers, base, lens, blocks, strides, devices, *rest)
-
     def __len__(self) -> int:
-        return len(self.base_addrs)
+        return len(self.mem_types)
 
-    def arrays(self) -> tuple[NDArray[Any], ...]:
-        """Return the arrays of numbers, in the order of the fields."""
-        return (
-            self.base_addrs,
-            self.block_lens,
-            self.num_blocks,
-            self.block_strides,
-            self.device_ids,
-            self.sub_blocks,
-            self.sub_strides,
-            self.runs,
-            self.run_strides,
-        )
+    # The fields of Region, in the order of the rows.
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """The numbers as int64: counts are small, addresses are not."""
+        return self.numbers.view(np.int64)
+
+    @property
+    def base_addrs(self) -> NDArray[np.uint64]:  # noqa: D102
+        return self.numbers[0]  # type: ignore[no-any-return]
+
+    @property
+    def num_blocks(self) -> NDArray[np.int64]:  # noqa: D102
+        return self.counts[1]  # type: ignore[no-any-return]
+
+    @property
+    def device_ids(self) -> NDArray[np.uint64]:  # noqa: D102
+        return self.numbers[2]  # type: ignore[no-any-return]
+
+    @property
+    def block_lens(self) -> NDArray[np.uint64]:  # noqa: D102
+        return self.numbers[3]  # type: ignore[no-any-return]
+
+    @property
+    def block_strides(self) -> NDArray[np.uint64]:  # noqa: D102
+        return self.numbers[4]  # type: ignore[no-any-return]
+
+    @property
+    def sub_blocks(self) -> NDArray[np.int64]:  # noqa: D102
+        return self.counts[5]  # type: ignore[no-any-return]
+
+    @property
+    def sub_strides(self) -> NDArray[np.uint64]:  # noqa: D102
+        return self.numbers[6]  # type: ignore[no-any-return]
+
+    @property
+    def runs(self) -> NDArray[np.int64]:  # noqa: D102
+        return self.counts[7]  # type: ignore[no-any-return]
+
+    @property
+    def run_strides(self) -> NDArray[np.uint64]:  # noqa: D102
+        return self.numbers[8]  # type: ignore[no-any-return]
 
     def num_descs(self) -> NDArray[np.int64]:
         """Return each region's number of descriptors."""
@@ -196,15 +201,13 @@ def columns_of(regions: Sequence[Region]) -> Columns:
     pieces = {i: region.segments for i, region in enumerate(regions) if region._pieces}
     cut = any(count != 1 for row in ("sub_blocks", "runs") for count in rows[ROWS.index(row)])
     mems, groups = tuple([region.mem_type for region in regions]), tuple([region.groups for region in regions])
-    return Columns.of(numbers, mems, groups, pieces, not pieces and not cut)
+    return Columns(numbers, mems, groups, pieces, not pieces and not cut)
 
 
 def regions_of(columns: Columns, names: Sequence[str], pages: Pages) -> Iterator[Region]:
     """Yield the regions as objects, for somebody who looks."""
-    numbers = [column.tolist() for column in columns.arrays()]
-    for i, (base, length, blocks, stride, device, subs, sub_stride, runs, run_stride) in enumerate(
-        zip(*numbers, strict=True)
-    ):
+    rows = zip(*columns.numbers.tolist(), strict=True)
+    for i, (base, blocks, device, length, stride, subs, sub_stride, runs, run_stride) in enumerate(rows):
         pieces = columns.pieces.get(i)
         yield made_region(
             names[i], base, length, blocks, stride, columns.groups[i], columns.mem_types[i], device,
@@ -220,7 +223,7 @@ def part_of(
     numbers = columns.numbers[:, np.array(chosen, dtype=np.int64)]
     mems = tuple([columns.mem_types[i] for i in chosen])
     groups = tuple([columns.groups[i] for i in chosen])
-    part = Columns.of(numbers, mems, groups, pieces, columns.plain)
+    part = Columns(numbers, mems, groups, pieces, columns.plain)
     sections = Pages(pages.kinds, tuple([pages.of[i] for i in chosen]), tuple([pages.names[i] for i in chosen]))
     return part, tuple([names[i] for i in chosen]), sections
 

@@ -17,6 +17,7 @@ Everything that comes in is a stranger's word: types, keys and sizes are checked
 
 from __future__ import annotations
 
+import marshal
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -31,7 +32,7 @@ from nixldesc.memory.columns import ROWS, WHERE, Columns, Page, Pages
 from nixldesc.memory.sections import MAX_AXES, Axis, Section
 from nixldesc.memory.wire_segments import read_segments, segments_to_dict
 
-__all__ = ["VERSION", "layout_from_dict", "layout_to_dict", "version_of"]
+__all__ = ["VERSION", "layout_from_dict", "layout_to_dict", "read_where", "shape_of", "version_of"]
 
 VERSION = 2
 #: More than any rank has. Numbered names and shared pages are few bytes, so what they stand for is bounded here, before
@@ -237,9 +238,42 @@ def layout_from_dict(d: dict[str, Any]) -> tuple[Columns, tuple[str, ...], Pages
     ):
         raise GeometryError(f"layout: its regions take more than {MAX_TAKEN_LISTS} lists of blocks, counted together")
     plain = not pieces and "sub_blocks" not in d and "runs" not in d
-    columns = Columns.of(reader.numbers, mems, groups, pieces, plain)
+    columns = Columns(reader.numbers, mems, groups, pieces, plain)
     pages = _read_pages(d, reader, names, columns.block_lens)
     return columns, names, pages, _read_place(d.get("cp", [0, 1, None])), reader.bounds
+
+
+#: Columns that say where a region's blocks are; all other keys are a layout's shape.
+_WHERE = frozenset(("base_addrs", "num_blocks", "device_ids"))
+#: Longer shapes are not remembered.
+MAX_SHAPE = 2**16
+
+
+def shape_of(d: Any) -> bytes | None:
+    """Return a message without what says where its blocks are, as bytes; None where it is no plain data or odd.
+
+    Equal bytes are equal messages, types included, of which any but the first need no second proof.
+    """
+    if type(d) is not dict or not _WHERE & d.keys() or "segments" in d:
+        return None
+    try:
+        # Version 2 of the form says nothing of which objects are one. Of subclasses it refuses to say anything.
+        shape = marshal.dumps({key: value for key, value in d.items() if key not in _WHERE}, 2)
+    except ValueError:
+        return None
+    return shape if len(shape) <= MAX_SHAPE else None
+
+
+def read_where(d: dict[str, Any], shape: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], Bounds]:
+    """Return the numbers of a known shape whose blocks are where `d` says, and the bounds of what was read."""
+    reader = _Columns(d, shape.shape[1])
+    reader.numbers[WHERE:] = shape
+    for key, default in _READ:
+        if key in _WHERE:
+            if default is None and key not in d:
+                raise GeometryError(f"layout: key {key!r} is missing")
+            reader.read(key, default)
+    return reader.numbers, reader.bounds
 
 
 class _Columns:
@@ -312,11 +346,6 @@ class _Columns:
         if len(items) != self._size:
             raise GeometryError(f"layout: {len(items)} entries in {key}, but {self._size} in names")
         return tuple([check(item, f"layout: {key}[{i}]") for i, item in enumerate(items)])
-
-
-def _same(value: int, dtype: Any, size: int) -> NDArray[Any]:
-    """Return a column of one value, which takes no memory."""
-    return np.broadcast_to(np.array(value, dtype=dtype), size)
 
 
 def _integers(value: Any, what: str) -> Sequence[int]:

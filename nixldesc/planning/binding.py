@@ -19,7 +19,7 @@ def prove_same_shape(dst: Layout, new_dst: Layout, srcs: Mapping[int, Layout], n
     if srcs.keys() != new_srcs.keys():
         raise PeerMismatchError(f"the plan was made for source ranks {sorted(srcs)}, bind got {sorted(new_srcs)}")
     for what, old, new in (("dst", dst, new_dst), *((f"source {key}", srcs[key], new_srcs[key]) for key in srcs)):
-        if old is not new and not _same_shape(old, new):
+        if old.kind is not new.kind and not _same_shape(old, new):
             raise PeerMismatchError(f"{what}: {_difference(old, new)}; the plan was made for layouts of another shape")
 
 

@@ -13,7 +13,9 @@ inside their blocks, are one pair.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,12 +58,86 @@ class Part(NamedTuple):
         return sum(max(m.src_sub, m.dst_sub) * run.lane.runs for run, m in each) * len(self.template.family.dst)
 
 
-class Sending(NamedTuple):
-    """What one source sends in one combination of memory types: the recipe of a pair."""
+class Sending:
+    """What one source sends in one combination of memory types: the recipe of a pair.
 
-    source: int
-    mem_types: tuple[str, str]
-    parts: tuple[Part, ...]
+    `lists`: what both lists are, whatever the addresses; worked out when first asked for.
+    """
+
+    __slots__ = ("_lists", "mem_types", "parts", "source")
+
+    def __init__(self, source: int, mem_types: tuple[str, str], parts: tuple[Part, ...]) -> None:
+        self.source, self.mem_types, self.parts = source, mem_types, parts
+        self._lists: Lists | None = None
+
+    @property
+    def num_lanes(self) -> int:
+        """How many regions the recipe makes."""
+        return sum([part.lanes for part in self.parts])
+
+    def lists(self, src: Layout, dst: Layout) -> Lists:
+        """Return what the lists are, for layouts of the shape that the recipe was made for."""
+        if self._lists is None:
+            self._lists = _lists_of(self, src, dst)
+        return self._lists
+
+
+@dataclass(slots=True)
+class ListSide:
+    """One side of a pair, whatever the addresses: each column's region and its offset there, and its shape.
+
+    `shape` is as the last rows of :attr:`Columns.numbers`.
+    """
+
+    regions: NDArray[np.int64]
+    offsets: NDArray[np.uint64]
+    shape: NDArray[np.uint64]
+    groups: tuple[tuple[int, ...] | None, ...]
+    mem_types: tuple[str, ...]
+    plain: bool
+    _latest: tuple[weakref.ref[Layout], weakref.ref[Layout]] | None = None
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self.regions, self.offsets, self.shape, self.groups, self.mem_types, self.plain
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.regions, self.offsets, self.shape, self.groups, self.mem_types, self.plain = state
+        self._latest = None
+
+    def over(self, layout: Layout) -> Layout:
+        """Return the list over `layout`; of all peers' lists that are alike on this side the same one."""
+        if self._latest is not None and self._latest[0]() is layout:
+            made = self._latest[1]()
+            if made is not None:
+                return made
+        made = derived_layout(layout, self.columns(layout), self.regions)
+        self._latest = weakref.ref(layout), weakref.ref(made)
+        return made
+
+    def columns(self, layout: Layout) -> Columns:
+        """Return the columns of a list over `layout`."""
+        whole = layout.columns
+        numbers = np.empty((len(ROWS), len(self.regions)), dtype=np.uint64)
+        whole.numbers[:WHERE].take(self.regions, axis=1, out=numbers[:WHERE])
+        numbers[0] += self.offsets
+        numbers[WHERE:] = self.shape
+        pieces = self._pieces(whole) if whole.pieces else {}
+        return Columns(numbers, self.mem_types, self.groups, pieces, self.plain and not pieces)
+
+    def _pieces(self, whole: Columns) -> dict[int, NDArray[np.uint64]]:
+        return {
+            here: whole.pieces[there] + np.array([self.offsets[here], 0, 0], dtype=np.uint64)
+            for here, there in enumerate(self.regions.tolist())
+            if there in whole.pieces
+        }
+
+
+class Lists(NamedTuple):
+    """Both sides of a pair, and for each region the sections that it carries and where its lists stand."""
+
+    sides: tuple[ListSide, ListSide]
+    slots: tuple[tuple[int, ...], ...]
+    places: tuple[Places, ...]
 
 
 def sendings_of(dst: Layout, sources: Sequence[Source], templates: Iterable[Template]) -> list[Sending]:
@@ -109,10 +185,13 @@ def is_small(dst: Layout, sources: Sequence[Source], sending: Sending) -> bool:
     src = sources[sending.source].layout
     if dst.columns.pieces or src.columns.pieces:
         return False
-    most = max(dst.most_blocks(), src.most_blocks())
-    cut = any(run.lane.runs > 1 for part in sending.parts for run in part.runs)
-    cut = cut or any(m.src_sub > 1 or m.dst_sub > 1 for part in sending.parts for m in part.meetings)
-    return not cut and most * sum(part.lanes for part in sending.parts) <= MAX_DESCS
+    lists = sending.lists(src, dst)
+    if not lists.sides[0].plain or not lists.sides[1].plain:
+        return False
+    lanes = len(lists.slots)
+    if max(dst.num_descs, src.num_descs) * lanes <= MAX_DESCS:
+        return True
+    return max(int(layout.columns.num_blocks.max()) for layout in (dst, src)) * lanes <= MAX_DESCS
 
 
 class Room:
@@ -121,10 +200,9 @@ class Room:
     def __init__(self) -> None:
         self._left = MAX_ROWS
 
-    def take(self, sides: Iterable[Columns]) -> None:
+    def take(self, rows: int) -> None:
         """Take the rows of both lists of a pair, or raise :class:`PeerMismatchError`."""
-        for columns in sides:
-            self._left -= len(columns) if columns.plain else int(num_rows(columns, forms_of(columns)).sum())
+        self._left -= rows
         if self._left < 0:
             raise PeerMismatchError(
                 f"the plan's lists would have more than {MAX_ROWS:,} rows: blocks and their pieces nest so unevenly "
@@ -139,6 +217,20 @@ class Room:
 def pairs_of(dst: Layout, sources: Sequence[Source], sending: Sending, room: Room) -> tuple[DlistPair, ...]:
     """Return the pairs of a recipe: one, or several where it would exceed 2**31 - 1 ids on a side."""
     src = sources[sending.source].layout
+    lists = sending.lists(src, dst)
+    mine, theirs = lists.sides
+    if is_small(dst, sources, sending):
+        room.take(2 * len(lists.slots))
+        origins = Origins(src, dst, mine.regions, theirs.regions, lists.slots)
+        return (derived_pair(mine.over(src), theirs.over(dst), origins, lists.places),)
+    made = mine.columns(src), theirs.columns(dst)
+    room.take(sum([len(part) if part.plain else int(num_rows(part, forms_of(part)).sum()) for part in made]))
+    chunks = _within_limits(made, lists, (src, dst))
+    return tuple([_pair(src, dst, made, lists, chunk) for chunk in chunks])
+
+
+def _lists_of(sending: Sending, src: Layout, dst: Layout) -> Lists:
+    """Members x lanes of all parts, in the order of the destination's regions."""
     sides = _Side(src), _Side(dst)
     slots: list[tuple[int, ...]] = []
     places: list[Places] = []
@@ -152,12 +244,7 @@ def pairs_of(dst: Layout, sources: Sequence[Source], sending: Sending, room: Roo
     if len(sending.parts) > 1:
         turn = np.argsort(sides[1].regions(), kind="stable")
         slots, places = [slots[i] for i in turn.tolist()], [places[i] for i in turn.tolist()]
-    made = [side.columns(turn) for side in sides]
-    room.take(columns for columns, _ in made)
-    if is_small(dst, sources, sending):
-        return (_pair(src, dst, made, slots, tuple(places), slice(0, len(slots))),)
-    chunks = _within_limits(made, (src, dst))
-    return tuple([_pair(src, dst, made, slots[chunk], tuple(places[chunk]), chunk) for chunk in chunks])
+    return Lists((sides[0].made(turn), sides[1].made(turn)), tuple(slots), tuple(places))
 
 
 #: A side's lanes of one part, uint64[6, lanes]: bytes from the block's start, length, and how they repeat as in
@@ -196,51 +283,37 @@ def _dst_lanes(part: Part) -> Lanes:
 
 
 class _Side:
-    """Gathers one side's columns, part by part."""
+    """Gathers one side of a pair, part by part."""
 
     def __init__(self, layout: Layout) -> None:
-        self.layout = layout
+        self._whole = layout.columns
         self._regions: list[NDArray[np.int64]] = []
-        self._numbers: list[NDArray[np.uint64]] = []
-        self._plain = True
+        self._lanes: list[NDArray[np.uint64]] = []
 
     def add(self, members: Sequence[NDArray[np.int64]], lanes: Lanes) -> None:
         """Add members x lanes: `members` names for each lane the regions of the layout that have it."""
-        regions = members[0] if len(members) == 1 else np.array(members).T.ravel()
-        numbers = self.layout.columns.numbers.take(regions, axis=1)
-        each = numbers.reshape(len(ROWS), -1, len(members))
-        each[0] += lanes[0]
-        each[WHERE] = lanes[1]
-        each[-4:] = lanes[2:, None]
-        self._plain = self._plain and bool((lanes[2::2] == 1).all())
-        self._regions.append(regions)
-        self._numbers.append(numbers)
+        self._regions.append(members[0] if len(members) == 1 else np.array(members).T.ravel())
+        count = len(members[0])
+        self._lanes.append(lanes.T if count == 1 else np.tile(lanes, count).T)
 
     def regions(self) -> NDArray[np.int64]:
         """Return each column's region, in the order in which they were added."""
         return self._regions[0] if len(self._regions) == 1 else np.concatenate(self._regions)
 
-    def columns(self, turn: NDArray[np.int64] | None) -> tuple[Columns, NDArray[np.int64]]:
-        """Return the columns in their order, and each one's region."""
-        regions, numbers = self.regions(), self._numbers[0]
+    def made(self, turn: NDArray[np.int64] | None) -> ListSide:
+        """Return the side, its columns in the order that `turn` says."""
+        regions, lanes = self.regions(), np.concatenate(self._lanes).T
         if turn is not None:
-            regions, numbers = regions[turn], np.concatenate(self._numbers, axis=1).take(turn, axis=1)
-        whole, count = self.layout.columns, len(regions)
-        mem = whole.mem_types[int(regions[0])]
+            regions, lanes = regions[turn], lanes[:, turn]
+        whole, count = self._whole, len(regions)
+        shape = np.empty((len(ROWS) - WHERE, count), dtype=np.uint64)
+        shape[0], shape[1], shape[2:] = lanes[1], whole.block_strides[regions], lanes[2:]
         if whole.groups.count(whole.groups[0]) == len(whole):
             groups = whole.groups[:1] * count
         else:
             groups = tuple([whole.groups[i] for i in regions.tolist()])
-        pieces = self._pieces(regions, numbers[0]) if whole.pieces else {}
-        return Columns.of(numbers, (mem,) * count, groups, pieces, self._plain and not pieces), regions
-
-    def _pieces(self, regions: NDArray[np.int64], bases: NDArray[np.uint64]) -> dict[int, NDArray[np.uint64]]:
-        whole = self.layout.columns
-        return {
-            here: whole.pieces[there] + np.array([bases[here] - whole.base_addrs[there], 0, 0], dtype=np.uint64)
-            for here, there in enumerate(regions.tolist())
-            if there in whole.pieces
-        }
+        mems = (whole.mem_types[int(regions[0])],) * count
+        return ListSide(regions, lanes[0].copy(), shape, groups, mems, bool((lanes[[2, 4]] == 1).all()))
 
 
 def places_of(meeting: Meeting) -> Places:
@@ -255,10 +328,10 @@ def _place(deal: Deal, meeting: Meeting) -> Place:
     return Place() if deal.size == 1 else Place(deal.rank, deal.size, deal.tokens // meeting.unit_tokens)
 
 
-def _within_limits(made: list[Any], layouts: Sequence[Layout]) -> Iterator[slice]:
+def _within_limits(made: Sequence[Columns], lists: Lists, layouts: Sequence[Layout]) -> Iterator[slice]:
     """Yield the regions of each pair that is small enough for int32 ids."""
     # What is far too much stays so, and sums of it inside int64.
-    counts = [np.minimum(columns.num_descs(), 2**40) for columns, _ in made]
+    counts = [np.minimum(columns.num_descs(), 2**40) for columns in made]
     ends = [np.cumsum(count) for count in counts]
     if max(int(end[-1]) for end in ends) <= MAX_DESCS:
         yield slice(0, len(counts[0]))
@@ -267,7 +340,7 @@ def _within_limits(made: list[Any], layouts: Sequence[Layout]) -> Iterator[slice
     for number, most in enumerate(np.maximum(*counts).tolist()):
         if most > MAX_DESCS:
             src_name, dst_name = (
-                layout.names[int(regions[number])] for layout, (_, regions) in zip(layouts, made, strict=True)
+                layout.names[int(side.regions[number])] for layout, side in zip(layouts, lists.sides, strict=True)
             )
             raise GeometryError(
                 f"region {dst_name!r} (source region {src_name!r}): alone it needs {most} descriptors, more than the "
@@ -318,26 +391,27 @@ class Origins(Sequence[Origin]):
         return self._src.names[there], self._dst.names[here], tuple([named[slot] for slot in self._slots[index]])
 
 
-def _pair(
-    src: Layout,
-    dst: Layout,
-    made: list[Any],
-    slots: Sequence[tuple[int, ...]],
-    places: tuple[Places, ...],
-    chunk: slice,
-) -> DlistPair:
-    layouts, regions = [], []
-    for layout, (columns, numbers) in zip((src, dst), made, strict=True):
-        whole = len(columns) == len(slots)
-        part, numbers = (columns, numbers) if whole else (_chunk(columns, chunk), numbers[chunk])
-        names = DerivedNames(layout.names, layout.columns.base_addrs, numbers, part.base_addrs)
-        place = (layout.cp_rank, layout.cp_size, layout.cp_tokens)
-        layouts.append(proven_layout(part, names, Pages.none(len(part)), place))
-        regions.append(numbers)
-    origins = Origins(src, dst, regions[0], regions[1], slots)
-    return derived_pair(layouts[0], layouts[1], origins, places)
+def _pair(src: Layout, dst: Layout, made: Sequence[Columns], lists: Lists, chunk: slice) -> DlistPair:
+    mine, theirs = (side.regions[chunk] for side in lists.sides)
+    here = derived_layout(src, _chunk(made[0], chunk), mine)
+    there = derived_layout(dst, _chunk(made[1], chunk), theirs)
+    origins = Origins(src, dst, mine, theirs, lists.slots[chunk])
+    return derived_pair(here, there, origins, lists.places[chunk])
+
+
+def derived_layout(layout: Layout, columns: Columns, regions: NDArray[np.int64]) -> Layout:
+    """Return the layout of a list's columns: pieces of the regions of `layout` that `regions` name."""
+    names = DerivedNames(layout.names, layout.columns.base_addrs, regions, columns.base_addrs)
+    place = (layout.cp_rank, layout.cp_size, layout.cp_tokens)
+    return proven_layout(columns, names, Pages.none(len(columns)), place)
 
 
 def _chunk(columns: Columns, chunk: slice) -> Columns:
     pieces = {i - chunk.start: rows for i, rows in columns.pieces.items() if chunk.start <= i < chunk.stop}
-    return Columns.of(columns.numbers[:, chunk], columns.mem_types[chunk], columns.groups[chunk], pieces, columns.plain)
+    return Columns(
+        np.ascontiguousarray(columns.numbers[:, chunk]),
+        columns.mem_types[chunk],
+        columns.groups[chunk],
+        pieces,
+        columns.plain,
+    )

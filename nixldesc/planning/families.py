@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from nixldesc._check import few
 from nixldesc.errors import PeerMismatchError
-from nixldesc.memory.columns import Page
+from nixldesc.memory.columns import Page, has_twice
 from nixldesc.memory.layout import Layout
 from nixldesc.memory.sections import Section, renamed
 from nixldesc.planning.boxes import PartIndex
@@ -173,7 +173,7 @@ def _aligned(dst: Layout, sources: Sequence[Source], rules: Rules) -> _Same | No
     names = dst.pages.names
     if rules.named or not sources or any(source.layout.pages.names != names for source in sources):
         return None
-    return None if dst.has_parts() else _Same(dst, sources)
+    return None if has_twice(names) else _Same(dst, sources)
 
 
 class _Names(_Finder):

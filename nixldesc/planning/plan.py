@@ -18,9 +18,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from nixldesc._check import as_int, as_names, brief, is_many
+from nixldesc._memory import Memory
 from nixldesc.errors import BlockIdError, PeerMismatchError
 from nixldesc.memory.layout import Layout
 from nixldesc.planning.binding import prove_same_shape
@@ -261,14 +262,34 @@ def plan(
         raise ValueError(f"senders must be 'one' or 'all', got {brief(senders)}")
     rule = Rule(_seat(dst_rank, dst_size, src_size, layouts), senders == "all")
     sources = tuple([Source(*item) for item in layouts.items()])
-    templates, missing, unused = _templates(dst, sources, Rules(rule, {}), allow_missing)
-    return Plan(dst, sources, templates, sendings_of(dst, sources, templates), missing, unused)
+    allowed: Any = True if allow_missing is True else frozenset(as_names(allow_missing, "allow_missing"))
+    kinds = tuple([(source.key, source.layout.kind) for source in sources])
+    recipe = _KNOWN.get((dst.kind, kinds, rule, allowed))
+    if recipe is None:
+        templates, missing, unused = _templates(dst, sources, Rules(rule, {}), allowed)
+        recipe = Recipe(templates, sendings_of(dst, sources, templates), missing, unused)
+        if sum([sending.num_lanes for sending in recipe.sendings]) <= MAX_KNOWN:
+            _KNOWN.put((dst.kind, kinds, rule, allowed), recipe)
+    return Plan(dst, sources, *recipe)
+
+
+class Recipe(NamedTuple):
+    """All of a plan but the addresses: what is worked out once for layouts of one kind."""
+
+    templates: tuple[Template, ...]
+    sendings: Sequence[Sending]
+    missing: tuple[str, ...]
+    unused: tuple[str, ...]
+
+
+#: Recipes of more lanes are not remembered.
+MAX_KNOWN = 2**13
+_KNOWN: Memory[Any, Recipe] = Memory(64)
 
 
 def _templates(
-    dst: Layout, sources: Sequence[Source], rules: Rules, allow_missing: Any
+    dst: Layout, sources: Sequence[Source], rules: Rules, allowed: Any
 ) -> tuple[tuple[Template, ...], tuple[str, ...], tuple[str, ...]]:
-    allowed: Any = allow_missing if allow_missing is True else set(as_names(allow_missing, "allow_missing"))
     limits = Limits(len(sources))
     families, missing, unused = families_of(dst, sources, rules, allowed, limits)
     templates = tuple([template_of(family, limits) for family in families])
@@ -316,6 +337,7 @@ def reader_counts(dsts: Sequence[Layout], srcs: Mapping[int, Layout], *, allow_m
     sizes = Counter(name for held in names for name in held)
     turn: Counter[str] = Counter()
     sources = tuple([Source(*item) for item in layouts.items()])
+    allowed: Any = True if allow_missing is True else frozenset(as_names(allow_missing, "allow_missing"))
     counts = dict.fromkeys(layouts, 0)
     for dst, held in zip(dsts, names, strict=True):
         rules = {name: Rule(Seat(turn[name], sizes[name], 0, True)) for name in held}
@@ -323,7 +345,7 @@ def reader_counts(dsts: Sequence[Layout], srcs: Mapping[int, Layout], *, allow_m
         named = Rules(Rule(Seat()), rules)
         if len(set(rules.values())) == 1:
             named = Rules(next(iter(rules.values())), {})
-        templates, _, _ = _templates(dst, sources, named, allow_missing)
+        templates, _, _ = _templates(dst, sources, named, allowed)
         senders = {template.family.sources[take.member] for template in templates for take in template.takes}
         for number in senders:
             counts[sources[number].key] += 1

@@ -1,0 +1,43 @@
+"""What was worked out once and may be asked for again: a bounded memory that forgets its oldest entries."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+__all__ = ["Memory"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Memory(Generic[K, V]):
+    """A dictionary of at most `size` entries; the oldest goes first. Threads may share it.
+
+    >>> squares = Memory(2)
+    >>> for number in (1, 2, 3):
+    ...     squares.put(number, number * number)
+    >>> squares.get(1), squares.get(3)
+    (None, 9)
+    """
+
+    __slots__ = ("_entries", "_size")
+
+    def __init__(self, size: int) -> None:
+        self._entries: dict[K, V] = {}
+        self._size = size
+
+    def get(self, key: K) -> V | None:
+        """Return what was put under `key`, None if it is not there."""
+        return self._entries.get(key)
+
+    def put(self, key: K, value: V) -> None:
+        """Remember `value` and forget what is too old."""
+        self._entries[key] = value
+        if len(self._entries) > self._size:
+            with suppress(StopIteration, RuntimeError):  # another thread forgets, too
+                self._entries.pop(next(iter(self._entries)), None)
+
+    def forget(self) -> None:
+        """Forget everything: what is asked for next is worked out anew."""
+        self._entries.clear()
