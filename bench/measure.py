@@ -58,7 +58,13 @@ def nothing() -> None:
 
 
 def race(
-    baseline: Call, ours: Call, *, seconds: float, least_rounds: int = 5, between: Callable[[], None] = nothing
+    baseline: Call,
+    ours: Call,
+    *,
+    seconds: float,
+    least_rounds: int = 5,
+    between: Callable[[], None] = nothing,
+    clock: Clock = perf_counter,
 ) -> Race:
     """Measure A B A B ... for so many seconds; `between` clears up after each round, unmeasured."""
     with no_collector():
@@ -66,7 +72,7 @@ def race(
         end = perf_counter() + seconds
         rounds: list[tuple[float, float]] = []
         while len(rounds) < least_rounds or perf_counter() < end:
-            rounds.append((once(baseline, calls[0]), once(ours, calls[1])))
+            rounds.append((once(baseline, calls[0], clock), once(ours, calls[1], clock)))
             between()
     return summary(rounds)
 

@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 import baseline
 import measure
 import numpy as np
+import peer_rows
 import transfers
 import workloads
 from measure import Race
@@ -148,7 +149,7 @@ def rows(scale: Scale) -> Iterator[Row]:
     yield dense_fresh(scale)
     yield dense_into_out(scale)
     yield plan_time(scale, workloads.mla(scale.layers, sources=scale.sources))
-    yield plan_time(scale, workloads.wide_tp(scale.layers, scale.sources))
+    yield from peer_rows.rows(scale)
     yield import_time(scale)
 
 

@@ -24,6 +24,10 @@ class Scale:
     sources: int = 8
     imports: int = 15
     objects: tuple[int, ...] = (10_000, 100_000)
+    tensors: tuple[int, ...] = (32, 80)
+    peers: tuple[int, ...] = (1, 8)
+    nhd_layers: int = 92
+    weight_layers: int = 32
     seconds: float = 1.0
 
 

@@ -140,7 +140,7 @@ def _list(block_tokens: int, window: int, tokens: int, num_blocks: int, tables: 
 Page = tuple[Section, ...]
 
 
-def _layout(pages: Sequence[tuple[Page, tuple[int, ...] | None]], num_blocks: int, base: int) -> Layout:
+def layout_of(pages: Sequence[tuple[Page, tuple[int, ...] | None]], num_blocks: int, base: int) -> Layout:
     regions = []
     for i, (page, groups) in enumerate(pages):
         block_len = max(section.end for section in page)
@@ -172,7 +172,7 @@ def mla(layers: int = 61, blocks: int = 20_000, sources: int = 8) -> Workload:
 
     def side(num_blocks: int, base: int) -> Layout:
         pages = [(mla_sections(f"l{i}", block_tokens=64, token_bytes=1152), None) for i in range(layers)]
-        return _layout(pages, num_blocks, base)
+        return layout_of(pages, num_blocks, base)
 
     srcs = {rank: side(blocks // 2, SRC_BASE) for rank in range(sources)}
     return Workload("mla", side(blocks, DST_BASE), srcs, (Group(64, 64),))
@@ -196,7 +196,7 @@ def sliding_window(layers: int = 36, blocks: int = 20_000) -> Workload:
     """Full attention and a window of 1,024 tokens in turns, a group each; prefill TP 4 to decode TP 2."""
 
     def side(tp_size: int, tp_rank: int, num_blocks: int, base: int) -> Layout:
-        return _layout([(_attention(i, tp_size, tp_rank), (i % 2,)) for i in range(layers)], num_blocks, base)
+        return layout_of([(_attention(i, tp_size, tp_rank), (i % 2,)) for i in range(layers)], num_blocks, base)
 
     srcs = {rank: side(4, rank, blocks // 2, SRC_BASE) for rank in range(4)}
     groups = Group(16, 16), Group(16, 16, window=1024)
@@ -223,7 +223,7 @@ def hybrid(layers: int = 52, blocks: int = 4_000) -> Workload:
             (_attention(i, tp_size, tp_rank, tokens), (0,)) if i % 8 == 4 else (state(i, tp_size, tp_rank), (1,))
             for i in range(layers)
         ]
-        return _layout(pages, num_blocks, base)
+        return layout_of(pages, num_blocks, base)
 
     srcs = {rank: side(4, rank, 64, blocks // 2, SRC_BASE) for rank in range(4)}
     return Workload("hybrid", side(2, 0, 16, blocks, DST_BASE), srcs, (Group(64, 16), Group(0, 0)), 2)
@@ -233,7 +233,7 @@ def nhd(layers: int = 32, blocks: int = 4_000) -> Workload:
     """[token][head] under unequal TP (2 to 4): each of a block's 64 tokens is a row of its own."""
 
     def side(tp_size: int, tp_rank: int, num_blocks: int, base: int) -> Layout:
-        return _layout([(_attention(i, tp_size, tp_rank, 64, "NHD"), None) for i in range(layers)], num_blocks, base)
+        return layout_of([(_attention(i, tp_size, tp_rank, 64, "NHD"), None) for i in range(layers)], num_blocks, base)
 
     srcs = {rank: side(2, rank, blocks // 2, SRC_BASE) for rank in range(2)}
     return Workload("nhd", side(4, 0, blocks, DST_BASE), srcs, (Group(64, 64),), 4)
@@ -244,7 +244,7 @@ def wide_tp(layers: int = 160, sources: int = 8, blocks: int = 20_000) -> Worklo
 
     def side(tp_size: int, tp_rank: int, num_blocks: int, base: int) -> Layout:
         pages = [(_attention(i, tp_size, tp_rank, heads=sources), None) for i in range(layers)]
-        return _layout(pages, num_blocks, base)
+        return layout_of(pages, num_blocks, base)
 
     srcs = {rank: side(sources, rank, blocks // 2, SRC_BASE) for rank in range(sources)}
     return Workload("wide_tp", side(1, 0, blocks, DST_BASE), srcs, (Group(16, 16),))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
-__all__ = ["Memory"]
+__all__ = ["Memory", "forget"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -21,11 +22,12 @@ class Memory(Generic[K, V]):
     (None, 9)
     """
 
-    __slots__ = ("_entries", "_size")
+    __slots__ = ("__weakref__", "_entries", "_size")
 
     def __init__(self, size: int) -> None:
         self._entries: dict[K, V] = {}
         self._size = size
+        _ALL.add(self)
 
     def get(self, key: K) -> V | None:
         """Return what was put under `key`, None if it is not there."""
@@ -41,3 +43,19 @@ class Memory(Generic[K, V]):
     def forget(self) -> None:
         """Forget everything: what is asked for next is worked out anew."""
         self._entries.clear()
+
+
+_ALL: WeakSet[Memory[Any, Any]] = WeakSet()
+
+
+def forget() -> None:
+    """Let every memory forget everything: the next peer is met as if it were the first of its kind.
+
+    >>> known = Memory(2)
+    >>> known.put("a", 1)
+    >>> forget()
+    >>> known.get("a") is None
+    True
+    """
+    for memory in list(_ALL):
+        memory.forget()
