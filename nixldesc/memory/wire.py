@@ -256,12 +256,27 @@ def shape_of(d: Any) -> bytes | None:
     """
     if type(d) is not dict or not _WHERE & d.keys() or "segments" in d:
         return None
+    if not _is_short([value for key, value in d.items() if key not in _WHERE]):
+        return None
     try:
         # Version 2 of the form says nothing of which objects are one. Of subclasses it refuses to say anything.
         shape = marshal.dumps({key: value for key, value in d.items() if key not in _WHERE}, 2)
     except ValueError:
         return None
     return shape if len(shape) <= MAX_SHAPE else None
+
+
+def _is_short(items: Any) -> bool:
+    """Whether plain data is few objects in all: lists that hold one list many times are long though they are small."""
+    left, room = [items], MAX_SHAPE
+    while left:
+        item = left.pop()
+        if isinstance(item, (list, tuple, dict)):
+            room -= len(item)
+            if room < 0:
+                return False
+            left.extend(item.values() if isinstance(item, dict) else item)
+    return True
 
 
 def read_where(d: dict[str, Any], shape: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], Bounds]:

@@ -70,6 +70,9 @@ class Sending:
         self.source, self.mem_types, self.parts = source, mem_types, parts
         self._lists: Lists | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Sending, (self.source, self.mem_types, self.parts)
+
     @property
     def num_lanes(self) -> int:
         """How many regions the recipe makes."""
@@ -96,13 +99,6 @@ class ListSide:
     mem_types: tuple[str, ...]
     plain: bool
     _latest: tuple[weakref.ref[Layout], weakref.ref[Layout]] | None = None
-
-    def __getstate__(self) -> tuple[Any, ...]:
-        return self.regions, self.offsets, self.shape, self.groups, self.mem_types, self.plain
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.regions, self.offsets, self.shape, self.groups, self.mem_types, self.plain = state
-        self._latest = None
 
     def over(self, layout: Layout) -> Layout:
         """Return the list over `layout`; of all peers' lists that are alike on this side the same one."""
