@@ -11,11 +11,14 @@ from nixldesc import (
     Layout,
     Region,
     Section,
+    array_regions,
     attention_sections,
     expand_table,
+    mesh_ranges,
     mla_sections,
     state_sections,
 )
+from nixldesc._memory import forget
 
 
 class Pages:
@@ -79,6 +82,10 @@ class Layouts:
     def time_from_dict(self, _workload: str) -> None:
         Layout.from_dict(self.passport)
 
+    def time_from_dict_met_first(self, _workload: str) -> None:
+        forget()
+        Layout.from_dict(self.passport)
+
     def time_from_json(self, _workload: str) -> None:
         Layout.from_dict(json.loads(self.text))
 
@@ -106,6 +113,44 @@ class Layouts:
 
     def time_skip_before(self, _workload: str) -> None:
         self.layout.skip_before(100)
+
+
+class Arrays:
+    """Regions from an array, shards of a mesh."""
+
+    def setup(self) -> None:
+        self.cache = np.zeros((64, 2, 8, 16, 64), dtype=np.uint16)
+
+    def time_array_regions(self) -> None:
+        array_regions("l0", self.cache, "block kv head token value", names={"kv": ("k", "v")})
+
+    def time_mesh_ranges(self) -> None:
+        mesh_ranges((4096, 11008), (4, 2), (0, 1), 5)
+
+
+class Segments:
+    """One space of block ids over many memories: pieces of a pool, files, objects."""
+
+    params = ([100, 100_000],)
+    param_names = ("segments",)
+
+    def setup(self, segments: int) -> None:
+        self.rows = np.array([[i << 20, 64, i] for i in range(segments)])
+        self.layout = Layout([Region.segmented("pool", 4096, self.rows)])
+        self.passport = self.layout.to_dict()
+        self.ranges = self.layout.memory_ranges()
+
+    def time_segmented(self, _segments: int) -> None:
+        Region.segmented("pool", 4096, self.rows)
+
+    def time_layout_and_table(self, _segments: int) -> None:
+        Layout([Region.segmented("pool", 4096, self.rows)]).table()
+
+    def time_from_dict(self, _segments: int) -> None:
+        Layout.from_dict(self.passport)
+
+    def time_split_at(self, _segments: int) -> None:
+        self.layout.split_at(self.ranges)
 
 
 class Columns:

@@ -4,6 +4,7 @@ import ratios
 import workloads
 
 from nixldesc import plan, reader_counts, shard_range, source_ranks
+from nixldesc._memory import forget
 
 
 class Plans:
@@ -15,6 +16,7 @@ class Plans:
     def setup(self, workload: str) -> None:
         self.workload = workloads.WORKLOADS[workload]()
         self.plan = plan(self.workload.dst, self.workload.srcs, dst_rank=0, dst_size=self.workload.dst_size)
+        self.everyone = plan(self.workload.dst, self.workload.srcs, senders="all")
         self.src, self.dst = self.workload.request(1024, "random")
         self.srcs = dict.fromkeys(self.workload.srcs, self.src)
 
@@ -26,6 +28,22 @@ class Plans:
         for pairs in made.values():
             for pair in pairs:
                 pair.desc_ids(self.src, self.dst)
+
+    def time_plan_met_first(self, _workload: str) -> None:
+        forget()
+        plan(self.workload.dst, self.workload.srcs, dst_rank=0, dst_size=self.workload.dst_size)
+
+    def time_bind(self, _workload: str) -> None:
+        self.plan.bind(self.workload.dst, self.workload.srcs)
+
+    def time_bind_and_pairs(self, _workload: str) -> None:
+        list(self.plan.bind(self.workload.dst, self.workload.srcs).values())
+
+    def time_costs(self, _workload: str) -> None:
+        self.plan.costs()
+
+    def time_repeated(self, _workload: str) -> None:
+        self.everyone.repeated(self.srcs, self.dst)
 
     def time_undelivered(self, _workload: str) -> None:
         self.plan.undelivered(self.srcs, self.dst)

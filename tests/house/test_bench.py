@@ -44,6 +44,10 @@ TINY = targets.Scale(
     sources=2,
     imports=1,
     objects=(10, 300),
+    tensors=(2,),
+    peers=(1, 2),
+    nhd_layers=2,
+    weight_layers=1,
     seconds=0.0,
 )
 
@@ -113,14 +117,9 @@ EXEMPT = {
     "PeerMismatchError": "an error",
     "TransferError": "an error",
     "Plan": "only plan() makes one",
-    "Plan.bind": "to be timed with the other targets of planning",
-    "Plan.costs": "a report",
-    "Plan.repeated": "a report",
     "Layout.shape": "Layout.signature calls it, and is timed",
-    "Layout.id_form": "Layout.locate calls it, and is timed",
     "Layout.local_tokens": "a division",
-    "Layout.split_at": "once per registration",
-    "Region.segmented": "to be timed with the other targets of segments",
+    "Blocks.with_ids": "Blocks is timed",
     "Section.runs": "Layout calls it to prove a page, and is timed",
 }
 
@@ -319,14 +318,25 @@ ROWS = [
     "dense N x 3 of 150 descriptors, fresh",
     "the same with out=, against out.fill(0)",
     "plan 16 regions x 2 source ranks, mla",
-    "plan 16 regions x 2 source ranks, wide_tp",
+    "plan 16 regions x 2 sources with all pairs, against making 64 dataclasses",
+    "made.bind of the same, pairs made when looked at, against plan",
+    "plan and tables, 2 layers of NHD, TP 8 to 1, against HND",
+    *[
+        f"handshake, 2 tensors {kind}, {peers}, met {when}"
+        for kind in ("GQA", "MLA", "hybrid")
+        for peers in ("1 peer", "2 peers")
+        for when in ("again", "first")
+    ],
+    *[f"bytes on the wire, 2 tensors {kind}, against parallel lists" for kind in ("GQA", "MLA", "hybrid")],
+    "weights, 1 layers x 7, 8 shards to TP 2: 72 rows",
     "import numpy, and nixldesc on top",
 ]
 
 
 def test_every_row_is_printed_with_its_figures() -> None:
     rows = list(ratios.rows(TINY))
-    assert [row.work for row in rows] == ROWS
+    # What a weight row is held against depends on what is installed.
+    assert [row.work.split(", against mooncake")[0].split(" (mooncake")[0] for row in rows] == ROWS
     for row in rows:
         assert row.race.ours > 0
         assert row.target.words in ratios.line(row)
