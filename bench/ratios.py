@@ -26,6 +26,7 @@ from measure import Race
 from targets import Row, Scale, adds_ms, at_least, same, under_ms, within
 
 from nixldesc import DlistPair, Layout, Region, plan
+from nixldesc._memory import forget
 from nixldesc.kernels import _kernels
 
 # ------------------------------------------------------------------------------------------------- without NIXL
@@ -195,6 +196,7 @@ def steps(call: Callable[[], object]) -> int:
 def plan_steps(layers: int, sources: int) -> tuple[int, int]:
     """Return function calls of a plan of heads spread over `sources` ranks, and the regions it derives."""
     workload = workloads.wide_tp(layers, sources)
+    forget()
     count = steps(lambda: plan(workload.dst, workload.srcs, dst_rank=0, dst_size=workload.dst_size))
     return count, sum(len(pair.dst.regions) for pair in workload.pairs())
 
