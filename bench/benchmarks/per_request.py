@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import workloads
 
-from nixldesc import Blocks, Layout, Region, kernel_blocks
+from nixldesc import Blocks, Layout, Region, align_blocks, kernel_blocks
 
 POOL = 16_384
 FORMS: dict[str, Callable[[list[int]], Any]] = {
@@ -129,6 +129,9 @@ class BlockLists:
 
     def time_tail(self, blocks: int) -> None:
         Blocks.tail(self.ids, blocks + 3)
+
+    def time_align_blocks(self, _blocks: int) -> None:
+        align_blocks(self.ids, self.ids[::-1])
 
     def time_kernel_blocks(self, _blocks: int) -> None:
         kernel_blocks(self.ids, 4)
