@@ -36,6 +36,7 @@ ORDER = [
     "errors",
     "kernels",
     "_check",
+    "_memory",
     "memory",
     "request",
     "planning",
