@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 from nixldesc import Layout, Region
-from nixldesc._cli.picture import MISSING, MISSING_STYLE, Patch, Picture, Strip, key_of, page_strip, patch_of
+from nixldesc._cli.picture import (
+    MISSING,
+    MISSING_STYLE,
+    Patch,
+    Picture,
+    Strip,
+    key_of,
+    page_strip,
+    patch_of,
+    source_key,
+)
 from nixldesc._cli.regions import alike, page_words, section_words
 from nixldesc._cli.screen import Styled, printable
 from nixldesc._cli.verdict import Fault, Run, Verdict
 
 __all__ = ["pictures_of"]
 
-_RANKS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 #: Source pages and sections beyond these are not drawn, for a picture is to be taken in at a glance.
 _MOST_PAGES, _MOST_SECTIONS = 8, 12
 
@@ -74,7 +83,7 @@ def _run_patches(runs: Iterable[tuple[int, int, int, tuple[int, int]]]) -> list[
         kinds.setdefault((rank, length, subs), []).append(at)
     patches = []
     for (rank, length, subs), offsets in kinds.items():
-        key, loops = key_of(rank, _RANKS), (subs,) if subs[0] > 1 else ()
+        key, loops = source_key(rank), (subs,) if subs[0] > 1 else ()
         patches.append(Patch(key.text, key.style, tuple(offsets), length, loops))
     return patches
 
@@ -95,7 +104,7 @@ def _legend(page: _Page, keys: Mapping[str, Styled], names: Mapping[int, str]) -
         legend.append((Styled(" ", ""), f"and {len(sections) - _MOST_SECTIONS} more sections"))
     for rank, src in page.sources():
         words = f"source {rank}, {printable(names[rank])}, region {printable(src.name)}"
-        legend.append((key_of(rank, _RANKS), words))
+        legend.append((source_key(rank), words))
     if page.faults:
         legend.append((Styled(MISSING, MISSING_STYLE), "nobody sends it"))
     return legend

@@ -10,10 +10,11 @@ A strip is reduced to cells once, whoever draws it: a character here, a pixel co
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from string import ascii_letters
+from string import ascii_letters, ascii_uppercase, digits
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +22,14 @@ from numpy.typing import NDArray
 from nixldesc import Region, Section
 from nixldesc._cli.screen import Screen, Styled, width_of
 
-__all__ = ["MISSING", "Patch", "Picture", "Strip", "cells_of", "draw", "key_of", "page_strip", "patch_of"]
+__all__ = ["MISSING", "Patch", "Picture", "Strip", "cells_of", "draw", "key_of", "page_strip", "patch_of", "source_key"]
 
 #: The character of bytes that nobody sends.
 MISSING = "x"
 PADDING = "."
-#: Of which styles the keys a, b, c, ... (and 0, 1, 2, ...) take turns.
+#: Of which styles the keys a, b, c, ... of sections take turns, and 0, 1, 2, ... of sources: none is in both.
 STYLES = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_yellow", "bright_green")
+SOURCE_STYLES = ("orange3", "orchid", "steel_blue", "dark_sea_green", "tan", "slate_blue1", "indian_red", "grey62")
 MISSING_STYLE = "bold red"
 #: A source's section that the destination does not have.
 OTHER = Styled("-", "dim")
@@ -71,13 +73,23 @@ class Picture:
     legend: tuple[tuple[Styled, str], ...] = ()
 
 
-def key_of(number: int, keys: str = ascii_letters) -> Styled:
-    """Return the character and style of the section (or, with digits as `keys`, the source) of this number.
+def key_of(number: int) -> Styled:
+    """Return the character and style of the section of this number.
 
-    >>> key_of(0), key_of(3, "0123456789").text, key_of(1000).text
-    (Styled(text='a', style='cyan'), '3', '*')
+    >>> key_of(0), key_of(1000).text
+    (Styled(text='a', style='cyan'), '*')
     """
-    return Styled(keys[number] if number < len(keys) else "*", STYLES[number % len(STYLES)])
+    return Styled(ascii_letters[number] if number < len(ascii_letters) else "*", STYLES[number % len(STYLES)])
+
+
+def source_key(rank: int) -> Styled:
+    """Return the character and style of a source.
+
+    >>> source_key(0), source_key(10).text
+    (Styled(text='0', style='orange3'), 'A')
+    """
+    keys = digits + ascii_uppercase
+    return Styled(keys[rank] if rank < len(keys) else "*", SOURCE_STYLES[rank % len(SOURCE_STYLES)])
 
 
 def patch_of(section: Section, key: Styled) -> Patch:
@@ -141,17 +153,22 @@ def _bytes_below(patch: Patch, edges: NDArray[np.float64]) -> NDArray[np.float64
 
 
 def draw(screen: Screen, picture: Picture) -> None:
-    """Write a picture in characters, the longest strip as wide as the screen allows (at most 100)."""
+    """Write a picture in characters, the longest strip as wide as the screen allows (at most 80)."""
     labels = max(len(strip.label) for strip in picture.strips)
-    room = width_of(screen, 100) - labels - 6
+    width = width_of(screen, 80)
+    room = width - labels - 6
     longest = max(strip.size for strip in picture.strips)
-    if picture.title:
-        screen.line(Styled(picture.title, "bold"))
+    for line in textwrap.wrap(picture.title, width, break_long_words=False):
+        screen.line(Styled(line, "bold"))
     for strip in picture.strips:
         cells = cells_of(strip, max(1, round(room * strip.size / longest)))
         screen.line("  ", strip.label.ljust(labels), " |", *_painted(cells), "|")
+    margin = labels + 7
     for key, words in picture.legend:
-        screen.line("  ", " " * labels, "  ", key, "  ", words)
+        first, *more = textwrap.wrap(words, width - margin, break_long_words=False) or [""]
+        screen.line("  ", " " * labels, "  ", key, "  ", first)
+        for line in more:
+            screen.line(" " * (margin + 2), line)
 
 
 def _painted(cells: Sequence[Patch | None]) -> list[Styled]:

@@ -16,10 +16,13 @@ T = TypeVar("T")
 def axis_words(axes: Iterable[Axis]) -> str:
     """Return axes with the ranges that this rank holds, outermost first.
 
-    >>> axis_words((Axis("head", 2, 4), Axis("token", 0, 16)))
-    'head[2:4] token[0:16]'
+    >>> axis_words((Axis("token", 0, 4, unit=4), Axis("head", 2, 4), Axis("token", 0, 4)))
+    'token[0:4]*4 head[2:4] token[0:4]'
     """
-    return " ".join(f"{printable(axis.name)}[{axis.start}:{axis.stop}]" for axis in axes)
+    return " ".join(
+        f"{printable(axis.name)}[{axis.start}:{axis.stop}]" + (f"*{axis.unit}" if axis.unit > 1 else "")
+        for axis in axes
+    )
 
 
 def section_words(section: Section) -> str:

@@ -182,13 +182,13 @@ def size(nbytes: int) -> str:
 
 
 def table(screen: Screen, columns: Sequence[Column], rows: Iterable[Sequence[Words]]) -> None:
-    """Write a table; where it is wider than the terminal each row's first cell stands on a line of its own."""
+    """Write a table; where it is wider than the terminal (80 in a pipe) a row's first cell has a line of its own."""
     cells = [[cell if isinstance(cell, Styled) else Styled(cell, "") for cell in row] for row in rows]
     lines = max(column.heading.count("\n") for column in columns)
     heads = [("\n" * (lines - column.heading.count("\n")) + column.heading).split("\n") for column in columns]
     cells = [[Styled(head, "bold") for head in level] for level in zip(*heads, strict=True)] + cells
     widths = [max(len(cell.text) for cell in column) for column in zip(*cells, strict=True)]
-    split = screen.width is not None and sum(widths) + 2 * (len(widths) - 1) > screen.width
+    split = sum(widths) + 2 * (len(widths) - 1) > (screen.width or 80)
     if split:
         widths[0] = 0
     for row in cells:

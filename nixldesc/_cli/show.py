@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nixldesc import Layout, Region
 from nixldesc._cli.picture import Picture, draw, key_of, page_strip
-from nixldesc._cli.regions import alike, group_words, memory_words, page_words, section_words
+from nixldesc._cli.regions import alike, group_words, page_words, section_words
 from nixldesc._cli.screen import Column, Screen, Styled, count, printable, say, size, table
 
 __all__ = ["page_pictures", "show"]
@@ -17,16 +17,18 @@ _COLUMNS = (
     Column("blocks", right=True),
     Column("block", right=True),
     Column("stride", right=True),
-    Column("padding", right=True),
+    Column("pad", right=True),
     Column("groups"),
 )
+#: Segments of a region beyond these are counted, not listed.
+_SEGMENTS = 4
 #: More sections than this are counted, not listed.
 _LISTED = 24
 
 
 def show(screen: Screen, layout: Layout, name: str) -> None:
     """Write a layout's regions as a table, its totals, and each distinct page to scale."""
-    table(screen, _COLUMNS, [_row(region) for region in layout.regions])
+    table(screen, _COLUMNS, [row for region in layout.regions for row in _rows(region)])
     screen.line()
     say(screen, _totals(layout, name))
     for picture in page_pictures(layout):
@@ -34,25 +36,38 @@ def show(screen: Screen, layout: Layout, name: str) -> None:
         draw(screen, picture)
 
 
-def _row(region: Region) -> list[str]:
-    padding = region.block_stride - region.block_len * region.sub_blocks
-    return [
-        printable(region.name),
-        memory_words(region),
-        f"{region.base_addr:#x}",
-        f"{region.base_addr + region.span:#x}",
-        f"{region.num_blocks:,}",
-        f"{region.sub_blocks} x {region.block_len:,}" if region.sub_blocks > 1 else f"{region.block_len:,}",
-        f"{region.block_stride:,}",
-        f"{padding:,}" if padding else "-",
-        group_words(region),
-    ]
+def _rows(region: Region) -> list[list[str]]:
+    """One row, or one for each memory that a region lies in."""
+    padding = region.block_stride - region.block_len * region.sub_blocks * region.runs
+    pieces = [f"{count:,}" for count in (region.sub_blocks, region.runs) if count > 1]
+    rows: list[list[str]] = []
+    segments = region.segments.tolist()
+    for base, blocks, device in segments[:_SEGMENTS]:
+        end = base + (blocks - 1) * region.block_stride + region.reach
+        rows.append(
+            [
+                printable(region.name) if not rows else f"  segment {len(rows)}",
+                f"{printable(region.mem_type)}:{device}",
+                f"{base:#x}",
+                f"{end:#x}",
+                f"{blocks:,}",
+                "x".join([*pieces, f"{region.block_len:,}"]),
+                f"{region.block_stride:,}",
+                f"{padding:,}" if padding else "-",
+                group_words(region),
+            ]
+        )
+    if len(segments) > _SEGMENTS:
+        left = sum(blocks for _, blocks, _ in segments[_SEGMENTS:])
+        rows.append([f"  {len(segments) - _SEGMENTS:,} more", "", "", "", f"{left:,}", "", "", "", ""])
+    return rows
 
 
 def _totals(layout: Layout, name: str) -> str:
     ranges = layout.memory_ranges()
     held = sum(region.num_descs * region.block_len for region in layout.regions)
     cp = f", context-parallel rank {layout.cp_rank} of {layout.cp_size}" if layout.cp_size > 1 else ""
+    cp += f", {count(layout.cp_tokens, 'token')} at a time" if layout.cp_tokens and cp else ""
     return (
         f"{printable(name)}: {count(len(layout.regions), 'region')}, {count(layout.num_descs, 'descriptor')} in "
         f"{count(len(layout.table()), 'row')}, {size(held)} in blocks, "

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from xml.sax.saxutils import escape
 
-from nixldesc._cli.picture import MISSING_STYLE, STYLES, Picture, Strip, cells_of
+from nixldesc._cli.picture import MISSING_STYLE, SOURCE_STYLES, STYLES, Picture, Strip, cells_of
 
 __all__ = ["svg"]
 
@@ -31,12 +31,21 @@ _COLOURS = {
     "k5": ("fill", "#f5bd9a", "#85481f"),
     "k6": ("fill", "#c9c9a3", "#5d5d35"),
     "k7": ("fill", "#b9d8cd", "#34665a"),
+    "s0": ("fill", "#ff9e4a", "#a65200"),
+    "s1": ("fill", "#ee82c3", "#93306c"),
+    "s2": ("fill", "#5f9ecf", "#1f4f78"),
+    "s3": ("fill", "#63b56f", "#1e5a28"),
+    "s4": ("fill", "#cfa56b", "#6b4a19"),
+    "s5": ("fill", "#8f86e8", "#463da6"),
+    "s6": ("fill", "#e07a70", "#8d2f27"),
+    "s7": ("fill", "#a3abb3", "#4a525a"),
 }
 
 _FONT = """
 text { font: 13px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; white-space: pre; }
 .title { font-weight: bold; }
 .stripe { stroke-width: 3; }
+.sliver { font-size: 10px; }
 """
 #: What nobody sends is striped, so that it shows without colours too.
 _STRIPES = """\
@@ -79,7 +88,7 @@ def _picture(body: list[str], picture: Picture, y: int) -> int:
     body.append(_text(_RIGHT, y, picture.title, "ink title"))
     longest = max(strip.size for strip in picture.strips)
     for strip in picture.strips:
-        y += 8
+        y += 12
         _strip(body, strip, y, max(1, round(_BAR * strip.size / longest)))
         y += _TALL
     for key, words in picture.legend:
@@ -93,15 +102,22 @@ def _picture(body: list[str], picture: Picture, y: int) -> int:
 def _strip(body: list[str], strip: Strip, y: int, width: int) -> None:
     body.append(_text(_RIGHT, y + 16, strip.label))
     body.append(_rect("void", _LEFT, y, width, _TALL))
-    x = _LEFT
     marks = [(patch.key, patch.style) if patch else ("", "") for patch in cells_of(strip, width)]
+    runs, x = [], _LEFT
     for (key, style), run in groupby(marks):
-        wide = len(list(run))
+        runs.append((key, style, x, len(list(run))))
+        x += runs[-1][3]
+    inside = {key for key, _, _, wide in runs if wide > 2 * _CHARACTER}
+    free = _LEFT  # above the strip: where the next label of a sliver may begin
+    for key, style, x, wide in runs:
         if key:
             body.append(_rect(_fill(style), x, y, wide, _TALL))
         if key and wide > 2 * _CHARACTER:
             body.append(_text(x + wide // 2 - _CHARACTER // 2, y + 16, key))
-        x += wide
+        elif key and key not in inside and x >= free:
+            body.append(_text(x, y - 2, key, "ink sliver"))
+            inside.add(key)
+            free = x + _CHARACTER
     body.append(_rect("frame", _LEFT, y, width, _TALL, ' fill="none"'))
 
 
@@ -117,4 +133,6 @@ def _text(x: int, y: int, words: str, kind: str = "ink") -> str:
 def _fill(style: str) -> str:
     if style == MISSING_STYLE:
         return "gone"
+    if style in SOURCE_STYLES:
+        return f"s{SOURCE_STYLES.index(style)}"
     return f"k{STYLES.index(style)}" if style in STYLES else "void"

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from nixldesc import Axis, DlistPair, Layout, NixldescError, PeerMismatchError, Plan, Region, Section, plan
 from nixldesc.memory.sections import BYTE, TOKEN
 
 __all__ = ["Fault", "Run", "Verdict", "judge"]
+
+
+#: In so many regions of a source the nearest name is looked for.
+_NEAR = 256
 
 
 class Run(NamedTuple):
@@ -40,7 +45,8 @@ class Run(NamedTuple):
 class Fault:
     """A section that cannot be delivered: why, in the planner's words, and the parts of it that nobody sends.
 
-    `holders`: the (rank, region) of sources that have a section of the name, whatever is wrong with it.
+    `holders`: the (rank, region) of sources that have a section of the name, whatever is wrong with it; where none has,
+    of each source the page with the nearest name.
     """
 
     region: Region
@@ -126,7 +132,15 @@ def _fault(region: Region, section: Section, words: str, srcs: Mapping[int, Layo
     ]
     missing = _missing(section, [theirs for _, _, theirs in held])
     key = _figures(section), tuple((rank, _figures(theirs)) for rank, _, theirs in held)
-    return Fault(region, section, words, missing, tuple((rank, page) for rank, page, _ in held), key)
+    holders = [(rank, page) for rank, page, _ in held] or [(rank, _nearest(section, srcs[rank])) for rank in srcs]
+    return Fault(region, section, words, missing, tuple(holders), key)
+
+
+def _nearest(section: Section, layout: Layout) -> Region:
+    """The page that a reader would hold against one whose name no source has: of the nearest name."""
+    names = {theirs.name: page for page in layout.regions[:_NEAR] for theirs in page.sections}
+    close = get_close_matches(section.name, names, n=1, cutoff=0.0)
+    return names[close[0]] if close else layout.regions[0]
 
 
 def _figures(section: Section) -> tuple[Any, ...]:

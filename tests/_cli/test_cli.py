@@ -25,8 +25,10 @@ from hypothesis import strategies as st
 
 from nixldesc import Axis, Layout, Region, Section
 from nixldesc._cli.main import main
-from nixldesc._cli.picture import Patch, Strip, cells_of
+from nixldesc._cli.picture import SOURCE_STYLES, STYLES, Patch, Picture, Strip, cells_of
 from nixldesc._cli.screen import Column, PlainScreen, Styled, open_screen, say, table
+from nixldesc._cli.show import show
+from nixldesc._cli.svg import _COLOURS, _fill, svg
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -55,10 +57,10 @@ def test_show_says_what_is_registered(run: Any) -> None:
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert [line.split() for line in lines[:4]] == [
-        ["region", "memory", "first", "byte", "end", "blocks", "block", "stride", "padding", "groups"],
+        ["region", "memory", "first", "byte", "end", "blocks", "block", "stride", "pad", "groups"],
         ["k", "DRAM:2", "0x1000", "0x1138", "10", "24", "32", "8", "0,", "3"],
         ["s", "VRAM:0", "0x9000", "0x9050", "5", "16", "16", "-", "all"],
-        ["cut", "VRAM:0", "0x20000", "0x20108", "3", "4", "x", "16", "100", "36", "all"],
+        ["cut", "VRAM:0", "0x20000", "0x20108", "3", "4x16", "100", "36", "all"],
     ]
     # 10 + 5 + 12 descriptors; k and s are a row each, cut a row for each sub-block; 240 + 80 + 192 bytes.
     assert lines[5] == (
@@ -357,6 +359,44 @@ def test_rich_clears_its_progress_line(monkeypatch: pytest.MonkeyPatch) -> None:
     screen.line("done")
     assert "making [agents]" in terminal.getvalue()
     assert terminal.getvalue().endswith("\x1b[2Kdone\n")
+
+
+def test_show_stays_inside_80_columns_and_knows_segments_and_runs() -> None:
+    name = "model.layers.27.self_attn.attn"
+    swizzled = (Axis("token", 0, 4, unit=4), Axis("head", 2, 4), Axis("token", 0, 4), Axis("byte", 0, 128))
+    pool = Section(name, swizzled, 1, dtype="bfloat16", cp=False)
+    pieces = [(0x7F00_0000_0000 + (i << 32), 10, i) for i in range(9)]
+    regions = [
+        Region.segmented(name, pool.end, pieces, block_stride=2 * pool.end, sections=[pool]),
+        Region("cut", 0x20000, 16, 3, sub_blocks=4, sub_stride=64, runs=2, run_stride=32),
+    ]
+    page = io.StringIO()
+    show(PlainScreen(page, 80), Layout(regions, cp_rank=1, cp_size=3, cp_tokens=8), "layout.json")
+    out = page.getvalue()
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 80
+    words = [line.split() for line in lines]
+    assert ["VRAM:1", "0x7f0100000000", "0x7f0100013000", "10", "4,096", "8,192", "4,096", "all"] in words
+    assert "  5 more" in lines and ["50"] in words
+    assert ["VRAM:0", "0x20000", "0x202f0", "3", "4x2x16", "256", "128", "all"] in words
+    assert "context-parallel rank 1 of 3, 8 tokens at a time" in " ".join(out.split())
+    [at] = [i for i, line in enumerate(lines) if "token[0:4]*4" in line]
+    assert lines[at + 1].startswith(" " * (lines[at].index("model") - 1))  # the legend goes on below itself
+
+
+def test_a_section_and_a_source_never_share_a_colour() -> None:
+    assert not set(STYLES) & set(SOURCE_STYLES)
+    fills = {_COLOURS[_fill(style)] for style in (*STYLES, *SOURCE_STYLES)}
+    assert len(fills) == len(STYLES) + len(SOURCE_STYLES)
+
+
+def test_a_sliver_has_its_letter_above_it() -> None:
+    strip = Strip("page", 10_000, (Patch("a", "cyan", (0,), 9_990), Patch("b", "yellow", (9_990,), 10)))
+    drawn = svg([Picture("l0", (strip,))], "l0")
+    assert re.findall(r'<text class="(ink[ a-z]*)" x="\d+" y="\d+">([ab])</text>', drawn) == [
+        ("ink", "a"),
+        ("ink sliver", "b"),
+    ]
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
