@@ -23,6 +23,7 @@ __all__ = [
     "check_rows_out",
     "few",
     "is_many",
+    "is_plain",
 ]
 
 
@@ -66,22 +67,45 @@ def as_int(value: Any, what: str, error: type[Exception] = GeometryError) -> int
             raise TypeError(f"{what} must be an int, got {brief(value)}")
         try:
             value = operator.index(value)
-        except TypeError:
+        except Exception:  # whatever an object's own __index__ says
             raise TypeError(f"{what} must be an int, got {brief(value)}") from None
     if value.bit_length() > 256:
         raise error(f"{what} is a number of {value.bit_length()} bits; 64 are the most that mean anything")
     return int(value)
 
 
+_PLAIN = (str, int, float, bool, bytes, type(None))
+
+
+def is_plain(value: Any) -> bool:
+    """Whether `value` is what a decoder makes of bytes: lists, dicts, numbers and strings, of no classes of their own.
+
+    >>> is_plain({"a": [1, None]}), is_plain([object()])
+    (True, False)
+    """
+    todo, seen = [value], set()
+    while todo:
+        item = todo.pop()
+        if type(item) in _PLAIN:
+            continue
+        if type(item) not in (dict, list, tuple):
+            return False
+        if id(item) not in seen:
+            seen.add(id(item))
+            todo += [*item, *item.values()] if type(item) is dict else item
+    return True
+
+
 def as_name(value: Any, what: str, most: int = MAX_NAME) -> str:
     """Return `value`, a ``str`` of 1 to `most` characters: :class:`TypeError` or :class:`GeometryError` otherwise."""
     if not isinstance(value, str):
         raise TypeError(f"{what} must be a str, got {brief(value)}")
-    if not value:
+    name: str = str.__str__(value)  # without what a class of its own may say of it
+    if not name:
         raise GeometryError(f"{what} must not be empty")
-    if len(value) > most:
-        raise GeometryError(f"{what} must have at most {most} characters, got {len(value)}: {brief(value)}")
-    return value
+    if len(name) > most:
+        raise GeometryError(f"{what} must have at most {most} characters, got {len(name)}: {brief(name)}")
+    return name
 
 
 def is_many(value: Any) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from nixldesc import Layout, NixldescError, plan
+from nixldesc import _memory
 from nixldesc.memory import sections, wire
 
 #: What any two messages of a megabyte may cost at most.
@@ -63,6 +64,7 @@ def first_use(dst: Any, src: Any) -> str:
 
 def forget() -> None:
     """What earlier messages left behind is not to help this one."""
+    _memory.forget()
     wire._kept_page.cache_clear()
     sections._geometry.cache_clear()
 

@@ -41,6 +41,7 @@ def layouts() -> list[Layout]:
         tp_rank=1,
         replicated=("B", "C"),
     )
+    swizzled = Section("scales", (Axis("token", 0, 2, unit=4), Axis("scale", 0, 3), Axis("token", 0, 4)), 1)
     padded = Section("l4", (Axis("head", 0, 2), Axis("token", 0, 4)), 3, strides=(32, 8), cp=False)
     return [
         Layout([Region("k", 4096, 16, 4), Region("v", 8192, 16, 3, block_stride=64, mem_type="DRAM")]),
@@ -49,7 +50,88 @@ def layouts() -> list[Layout]:
         Layout([Region("l1", 0, nhd[-1].end, 9, sections=nhd), Region("l2", 0, 512, 9, groups=(1,), sections=latent)]),
         Layout([Region("l3", 2**64 - 4096, state[-1].end, 10, sections=state)]),
         Layout([Region("l4", 0, 64, 1, sections=[padded]), Region("f", 0, 4096, 7, mem_type="FILE", device_id=12)]),
+        Layout(
+            [
+                Region("columns", 0, 8, 3, runs=4, run_stride=32),
+                Region("both", 4096, 8, 3, runs=2, run_stride=16, sub_blocks=3, sub_stride=40, block_stride=256),
+                Region(
+                    "sub-blocks in runs",
+                    8192,
+                    8,
+                    2,
+                    runs=2,
+                    run_stride=64,
+                    sub_blocks=3,
+                    sub_stride=8,
+                    block_stride=128,
+                ),
+            ]
+        ),
+        Layout(
+            [
+                Region.segmented("pool", 16, [(4096, 4), (8192, 2), (2**40, 9)], groups=(0,)),
+                Region.segmented("files", 64, [(0, 1, n) for n in range(5)], mem_type="VRAM", block_stride=128),
+            ],
+            cp_rank=2,
+            cp_size=4,
+            cp_tokens=8,
+        ),
+        Layout([Region(f"part{n}", n * 64, 64, 2, sections=[part(n)]) for n in range(4)]),
+        Layout([Region("scales", 0, 24, 5, sections=[swizzled])]),
     ]
+
+
+def part(number: int) -> Section:
+    """One of several parts of one array, each in a region of its own."""
+    return Section("w", (Axis("row", number * 2, number * 2 + 2), Axis("column", 0, 8)), 4, dtype="f32")
+
+
+def numbered() -> dict[str, Any]:
+    """Ten layers by what counts on, two pages by turns, columns of one value each."""
+    section = {"axes": [["head", 0, 2], ["token", 0, 4], ["byte", 0, 8]], "itemsize": 1}
+    return {
+        "version": 2,
+        "cp": [1, 2, 4],
+        "names": [["layer", 0, 10, ".attn"], "last"],
+        "base_addrs": [n << 12 for n in range(11)],
+        "block_lens": 128,
+        "num_blocks": 7,
+        "block_strides": 256,
+        "device_ids": 1,
+        "mem_types": "DRAM",
+        "groups": [None, [0], [1, 2]],
+        "group_of": [0, 1, 2] * 3 + [0, 0],
+        "pages": [[section, {**section, "offset": 64}], "opaque"],
+        "page_of": [0] * 10 + [1],
+        "section_names": {"pages": [["+.k", "+.v"], []]},
+        "segments": {"3": [{"first": 2**20, "step": 4096, "count": 3}, [2, 4, 1], 0]},
+    }
+
+
+def messages() -> list[dict[str, Any]]:
+    """One of every kind, as peers of either version send it."""
+    return [*[layout.to_dict() for layout in layouts()], numbered(), *[version_1(n) for n in range(3)]]
+
+
+def version_1(kind: int) -> dict[str, Any]:
+    """What the releases before wrote."""
+    axes = [["head", 2, 4], ["token", 0, 4], ["byte", 0, 8]]
+    section = {
+        "name": "l0",
+        "axes": axes,
+        "itemsize": 1,
+        "offset": 0,
+        "strides": [32, 8, 1],
+        "dtype": "fp8",
+        "cp": True,
+    }
+    plain = {"name": "k", "base_addr": 4096, "block_len": 64, "num_blocks": 4, "mem_type": "DRAM", "device_id": 2}
+    region = [
+        {**plain, "block_stride": 128, "groups": [0, 2]},
+        {**plain, "sections": [section]},
+        {**plain, "block_len": 16, "sub_blocks": 2, "sub_stride": 24, "block_stride": 64},
+    ][kind]
+    return {"version": 1, "cp_rank": kind, "cp_size": 3, "regions": [region, {**plain, "name": "other"}]}
 
 
 # -------------------------------------------------------------------------------------------------- mutations
@@ -87,6 +169,17 @@ FRESH: list[Callable[[], Any]] = [
     lambda: ["byte", 0, 2**63],
     lambda: {"name": "k"},
     lambda: {"version": 1, "regions": []},
+    lambda: [["layer", 0, 2, ""]],
+    lambda: ["", 0, 2**40, ""],
+    lambda: {"0": [[0, 4096], 1, 0]},
+    lambda: {"1": [{"first": 0, "step": 4096, "count": 2**18}, 1, 0]},
+    lambda: {"first": 0, "step": 1, "count": 2**40},
+    lambda: {"pages": [["+"]]},
+    lambda: {"regions": [["+", 0, 4, ""]]},
+    lambda: "opaque",
+    lambda: [0, 2, 4],
+    lambda: ["token", 0, 4, 2],
+    lambda: [{"axes": [["token", 0, 2, 4], ["token", 0, 4]], "itemsize": 8}],
     lambda: nested(2000),
     lambda: doubled(60),
 ]
@@ -94,6 +187,8 @@ KEYS = [
     *("version", "regions", "cp_rank", "cp_size", "name", "base_addr", "block_len", "num_blocks", "block_stride"),
     *("groups", "mem_type", "device_id", "sections", "sub_blocks", "sub_stride", "axes", "itemsize", "offset"),
     *("strides", "dtype", "cp", "", "Version", "block_size", 0, None, ("name",)),
+    *("names", "base_addrs", "block_lens", "block_strides", "device_ids", "sub_strides", "runs", "run_strides"),
+    *("mem_types", "group_of", "pages", "page_of", "section_names", "segments", "regions", "first", "step", "count"),
 ]
 
 
@@ -216,38 +311,61 @@ def unsound(layout: Layout) -> Iterator[str]:
     for region in layout.regions:
         yield from (f"region {region.name!r}: {wrong}" for wrong in unsound_region(region))
         yield from (f"region {region.name!r}: {wrong}" for wrong in unsound_page(region))
-    descs = sum(region.num_blocks * region.sub_blocks for region in layout.regions)
+    descs = sum(region.num_blocks * region.sub_blocks * region.runs for region in layout.regions)
     if descs > 2**31 - 1 or descs != layout.num_descs:
         yield f"{descs} descriptors"
+    if layout.cp_tokens is not None and not 0 < layout.cp_tokens < 2**31:
+        yield f"{layout.cp_tokens} tokens at a time"
     if not 0 <= layout.cp_rank < layout.cp_size:
         yield f"rank {layout.cp_rank} of {layout.cp_size}"
 
 
 def unsound_region(region: Region) -> Iterator[str]:
-    sizes = region.block_len, region.num_blocks, region.sub_blocks, region.sub_stride, region.block_stride
+    sizes = [region.block_len, region.num_blocks, region.sub_blocks, region.sub_stride, region.block_stride]
+    sizes += [region.runs, region.run_stride]
     if min(sizes) < 1 or max(sizes) >= 2**64 or {*map(type, sizes)} != {int}:
         yield f"sizes {sizes}"
     reach = region.block_len
-    for _ in range(min(region.sub_blocks, 3) - 1):
-        reach += region.sub_stride
+    reach += sum(region.sub_stride for _ in range(min(region.sub_blocks, 3) - 1))
     reach += max(0, region.sub_blocks - 3) * region.sub_stride
+    reach += sum(region.run_stride for _ in range(min(region.runs, 3) - 1))
+    reach += max(0, region.runs - 3) * region.run_stride
     if reach > region.block_stride:
         yield "blocks overlap"
-    if region.sub_blocks > 1 and region.sub_stride < region.block_len:
-        yield "sub-blocks overlap"
-    last = region.base_addr
-    for _ in range(min(region.num_blocks, 3) - 1):
-        last += region.block_stride
-    last += max(0, region.num_blocks - 3) * region.block_stride
-    if region.base_addr < 0 or last + reach > 2**64:
-        yield "leaves the address space"
-    if not 0 <= region.device_id < 2**64 or not region.mem_type:
+    pieces = [
+        k * region.sub_stride + j * region.run_stride
+        for k in range(min(region.sub_blocks, 40))
+        for j in range(min(region.runs, 40))
+    ]
+    if any(after - before < region.block_len for before, after in itertools.pairwise(sorted(pieces))):
+        yield "pieces of a block overlap"
+    yield from unsound_segments(region, reach)
+    if region.num_blocks != sum(blocks for _, blocks, _ in region.segments.tolist()):
+        yield "its blocks are not those of its segments"
+    if not region.mem_type:
         yield "lies in no memory"
     groups = (0,) if region.groups is None else region.groups
     if not groups or len({*groups}) < len(groups) or min(groups) < 0:
         yield f"takes groups {groups}"
-    if region.sub_blocks > 1 and region.sections:
+    if region.sub_blocks * region.runs > 1 and region.sections:
         yield "is cut and has sections"
+
+
+def unsound_segments(region: Region, reach: int) -> Iterator[str]:
+    spans = []
+    for base, blocks, device in region.segments.tolist():
+        last = base
+        for _ in range(min(blocks, 3) - 1):
+            last += region.block_stride
+        last += max(0, blocks - 3) * region.block_stride
+        spans.append((device, base, last + reach))
+        if blocks < 1 or base < 0 or last + reach > 2**64:
+            yield "leaves the address space"
+        if not 0 <= device < 2**64:
+            yield "lies in no memory"
+    spans.sort()
+    if any(one[0] == two[0] and two[1] < one[2] for one, two in itertools.pairwise(spans)):
+        yield "segments overlap"
 
 
 def unsound_page(region: Region) -> Iterator[str]:
@@ -261,6 +379,10 @@ def unsound_page(region: Region) -> Iterator[str]:
             count *= axis.stop - axis.start
         if len(spans) + count > 5000:
             return
+        if len({axis.name for axis in section.axes}) < len(section.axes):
+            indices = [sorted(held_indices(section, name)) for name in {axis.name for axis in section.axes}]
+            if any(there != [*range(there[0], there[0] + len(there))] for there in indices):
+                yield "parts of an axis leave indices out, or hold one twice"
         steps = [range(axis.stop - axis.start) for axis in section.axes]
         for at in itertools.product(*steps):
             start = section.offset
@@ -272,3 +394,10 @@ def unsound_page(region: Region) -> Iterator[str]:
         yield "a section leaves the block"
     if any(stop > start for (_, stop), (start, _) in itertools.pairwise(spans)):
         yield "items share bytes"
+
+
+def held_indices(section: Section, name: str) -> Iterator[int]:
+    """The indices of an axis that is stored in parts, counted out."""
+    parts = [axis for axis in section.axes if axis.name == name]
+    for at in itertools.product(*[range(axis.start, axis.stop) for axis in parts]):
+        yield sum(index * axis.unit for index, axis in zip(at, parts, strict=True))

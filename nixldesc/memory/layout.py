@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nixldesc._check import as_int, as_names, brief, few, is_many
+from nixldesc._check import as_int, as_names, brief, few, is_many, is_plain
 from nixldesc._memory import Memory
 from nixldesc.errors import BlockIdError, GeometryError
 from nixldesc.memory import parallel_lists, ranges, sequence, wire
@@ -287,16 +287,20 @@ class Layout(Descriptors):
             ...
         nixldesc.errors.GeometryError: layout: version 99 is not understood, this library reads versions 2 and 1
         """
-        shape = wire.shape_of(d)
         try:
+            shape = wire.shape_of(d)
             known = _KNOWN.get(shape) if shape else None
             layout = known.at(d) if known else None
             if layout is None:
                 layout = cls._read(d)
-                if shape and layout.columns.plain:
+                if shape and layout.columns.plain and _is_small(layout):
                     _KNOWN.put(shape, Known(layout))
         except (TypeError, RecursionError, OverflowError) as error:
             raise GeometryError(f"layout: {str(error).removeprefix('layout: ')}") from None
+        except Exception as error:
+            if isinstance(error, (GeometryError, MemoryError)) or is_plain(d):
+                raise  # what plain data cannot do is a fault of this library, and is to be seen
+            raise GeometryError(f"layout: it holds objects that are no plain data ({type(error).__name__})") from None
         return layout
 
     @classmethod
@@ -431,6 +435,16 @@ class Known:
         layout = proven_layout(columns, *self._rest)
         layout._cache["kind"] = self._kind
         return layout
+
+
+#: Of larger layouts a stranger's few bytes could fill the memory with hundreds.
+MAX_KNOWN_NAMES, MAX_KNOWN_LETTERS = 2**11, 2**16
+
+
+def _is_small(layout: Layout) -> bool:
+    names = [layout.names, *layout.pages.names]
+    few = sum(map(len, names)) <= MAX_KNOWN_NAMES
+    return few and sum([len(name) for found in names for name in found]) <= MAX_KNOWN_LETTERS
 
 
 _KNOWN: Memory[bytes, Known] = Memory(256)

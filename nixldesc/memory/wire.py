@@ -74,10 +74,13 @@ def version_of(d: Any) -> int:
     """Return the version of a message, one that is understood."""
     if not isinstance(d, dict):
         raise GeometryError(f"layout must be a dict, got {brief(d)}")
-    version = d.get("version")
+    version = dict.get(d, "version")
     if type(version) is int and version in (1, VERSION):
         return version
-    got = "has no version" if "version" not in d else f"version {brief(version).split(' (')[0]} is not understood"
+    if version is None and not dict.__contains__(d, "version"):
+        got = "has no version"
+    else:
+        got = f"version {brief(version).split(' (')[0]} is not understood"
     raise GeometryError(f"layout: {got}, this library reads versions {VERSION} and 1")
 
 
@@ -214,6 +217,8 @@ def _joined(first: str, second: str) -> list[Any] | None:
 
 def layout_from_dict(d: dict[str, Any]) -> tuple[Columns, tuple[str, ...], Pages, Place, Bounds]:
     """Return columns, names, pages, place and the least and largest of each column; no geometry is proven yet."""
+    if type(d) is not dict:
+        d = dict(dict.items(d))  # without what a class of its own may say of it, as in `_list`
     odd = [key for key in d if key not in _KEYS]
     if odd:
         raise GeometryError(f"layout: unknown key {brief(odd[0])}; known keys are {few(_KEYS, len(_KEYS))}")
@@ -227,6 +232,9 @@ def layout_from_dict(d: dict[str, Any]) -> tuple[Columns, tuple[str, ...], Pages
     reader = _Columns(d, size)
     for key, default in _READ:
         reader.read(key, default)
+    if not reader.bounds["block_lens"][0]:  # an opaque page is as long as its block, so this cannot wait
+        empty = names[int(np.argmin(reader.numbers[_ROW["block_lens"]]))]
+        raise GeometryError(f"region {empty!r}: block_len must be positive, got 0")
     pieces = read_segments(d["segments"], size) if "segments" in d else {}
     for region, rows in pieces.items():
         total = min(sum(rows[:, 1].tolist()), 2**31)
@@ -454,7 +462,7 @@ def _with_opaque(
         key = (length,) if opaque else number
         if key not in found:
             found[key] = len(pages)
-            pages.append((Section(name, (), length),) if opaque and length else kinds[number])
+            pages.append((Section(name, (), length),) if opaque else kinds[number])
         numbers.append(found[key])
     return Pages(tuple(pages), tuple(numbers), section_names)
 
@@ -588,6 +596,10 @@ def _size(value: Any, what: str) -> int:
 
 
 def _list(value: Any, what: str) -> Sequence[Any]:
-    if not isinstance(value, (list, tuple)):
-        raise GeometryError(f"{what} must be a list, got {brief(value)}")
-    return value
+    if type(value) is list or type(value) is tuple:
+        return value
+    if isinstance(value, list):
+        return list(list.__iter__(value))
+    if isinstance(value, tuple):
+        return list(tuple.__iter__(value))
+    raise GeometryError(f"{what} must be a list, got {brief(value)}")

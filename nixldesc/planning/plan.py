@@ -268,7 +268,8 @@ def plan(
     if recipe is None:
         templates, missing, unused = _templates(dst, sources, Rules(rule, {}), allowed)
         recipe = Recipe(templates, sendings_of(dst, sources, templates), missing, unused)
-        if sum([sending.num_lanes for sending in recipe.sendings]) <= MAX_KNOWN:
+        size = sum([sending.num_lanes for sending in recipe.sendings]) + len(missing) + len(unused)
+        if max(size, *[len(layout.columns) for layout in (dst, *layouts.values())]) <= MAX_KNOWN:
             _KNOWN.put((dst.kind, kinds, rule, allowed), recipe)
     return Plan(dst, sources, *recipe)
 
@@ -282,7 +283,7 @@ class Recipe(NamedTuple):
     unused: tuple[str, ...]
 
 
-#: Recipes of more lanes are not remembered.
+#: Recipes of more lanes, names and regions are not remembered.
 MAX_KNOWN = 2**13
 _KNOWN: Memory[Any, Recipe] = Memory(64)
 

@@ -47,7 +47,7 @@ def say(line: str, to: TextIO = sys.stdout) -> None:
 
 def run(inputs: int, seed: int) -> int:
     rng = random.Random(seed)
-    seeds = [layout.to_dict() for layout in strangers.layouts()]
+    seeds = strangers.messages()
     tally, clock = strangers.Tally(), Clock()
     before, began = peak_megabytes(), time.perf_counter()
     while tally.inputs < inputs:
