@@ -7,8 +7,7 @@ import tracemalloc
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from nixldesc import Layout, NixldescError, plan
-from nixldesc import _memory
+from nixldesc import Layout, NixldescError, _memory, plan
 from nixldesc.memory import sections, wire
 
 #: What any two messages of a megabyte may cost at most.

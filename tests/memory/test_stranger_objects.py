@@ -100,7 +100,8 @@ def test_any_object_anywhere(thing: Any, version: int) -> None:
     news += [{**GOOD, "pages": [[{**page, key: thing}]], "page_of": 0} for key in page]
     news += [{**GOOD, "segments": {"0": columns}} for columns in ([thing, 1, 0], [[0, 64], thing, 0])]
     news += [{**GOOD, "names": ["k", thing]}, {**GOOD, "names": [["k", thing, 2, ""]]}]
-    news += [dict([*GOOD.items(), (thing, 1)])] if isinstance(thing, (Explodes, str, int)) else []
+    strange: dict[Any, Any] = {thing: 1} if isinstance(thing, (Explodes, str, int)) else {}
+    news += [{**GOOD, **strange}]
     for told in (thing, *(olds if version == 1 else news)):
         assert read(told)
 
