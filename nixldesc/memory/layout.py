@@ -421,6 +421,7 @@ class Known:
             "block_lens": (int(columns.block_lens.min()), int(columns.block_lens.max())),
             "block_strides": (int(columns.block_strides.min()), int(columns.block_strides.max())),
             "sub_strides": (1, 1),
+            "run_strides": (1, 1),
         }
         self._rest = first.names, first.pages, (first.cp_rank, first.cp_size, first.cp_tokens)
         self._kind = first.kind

@@ -140,7 +140,9 @@ def prove_columns(columns: Columns, bounds: Mapping[str, tuple[int, int]]) -> bo
     least_len, largest_len = bounds["block_lens"]
     least_stride, largest_stride = bounds["block_strides"]
     most = bounds["num_blocks"][1]
-    if not columns.plain or not least_len or not bounds["num_blocks"][0] or not bounds["sub_strides"][0]:
+    if not columns.plain or not least_len or not bounds["num_blocks"][0]:
+        return False
+    if not bounds["sub_strides"][0] or not bounds["run_strides"][0]:
         return False
     if least_stride < largest_len and (columns.block_strides < columns.block_lens).any():
         return False

@@ -279,11 +279,16 @@ def _is_short(items: Any) -> bool:
     left, room = [items], MAX_SHAPE
     while left:
         item = left.pop()
-        if isinstance(item, (list, tuple, dict)):
+        if isinstance(item, int):
+            room -= item.bit_length() >> 6
+        elif isinstance(item, (list, tuple, dict, str, bytes, bytearray)):
             room -= len(item)
-            if room < 0:
-                return False
-            left.extend(item.values() if isinstance(item, dict) else item)
+        if room < 0:
+            return False
+        if isinstance(item, dict):
+            left += [*item, *item.values()]
+        elif isinstance(item, (list, tuple)):
+            left += item
     return True
 
 
