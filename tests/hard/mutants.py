@@ -44,7 +44,8 @@ TESTS: dict[str, str] = {
     "memory": "memory/test_words.py memory/test_words_arrays.py memory/test_mesh_ranges.py memory/test_segments.py "
     "memory/test_layout_oracle.py memory/test_arrays.py planning/test_words_plans.py planning/test_once_wrong.py "
     "planning/test_cases.py house/test_pickle.py memory/test_stranger.py",
-    "planning": "planning/test_meeting.py planning/test_bind.py planning/test_words_plans.py "
+    "planning": "planning/test_meeting.py planning/test_bind.py planning/test_limits_and_costs.py "
+    "planning/test_words_plans.py "
     "planning/test_once_wrong.py "
     "planning/test_source_ranks_cp.py "
     "planning/test_cases.py request/test_positions.py planning/test_costs_of_strangers.py",

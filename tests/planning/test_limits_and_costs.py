@@ -1,0 +1,51 @@
+"""Pairs that would have too many ids are several; what a plan costs, counted out by hand."""
+
+from __future__ import annotations
+
+from nixldesc import Axis, Layout, Region, Section, plan
+
+
+def test_lanes_are_dealt_to_pairs_in_their_order() -> None:
+    """Planted once: the second pair counted from the wrong region on, and nothing noticed."""
+    blocks = 2**30 - 1
+    names = ["a", "b", "c", "d", "e"]
+    offsets = {"here": [0, 16, 32, 48, 64], "there": [64, 48, 32, 16, 0]}
+
+    def layout(base: int, where: str) -> Layout:
+        page = [Section(name, [], 8, offset=at) for name, at in zip(names, offsets[where], strict=True)]
+        return Layout([Region("r", base, 80, 1, sections=page)])
+
+    one = plan(layout(0, "here"), {0: layout(2**50, "there")})
+    assert [len(pair.origin) for pair in one[0]] == [5]
+
+    def large(base: int, where: str) -> Layout:
+        page = [Section(name, [], 8, offset=at) for name, at in zip(names, offsets[where], strict=True)]
+        # Few enough for a layout's own ids, too many for five lanes of them in one list.
+        return Layout([Region("r", base, 80, blocks, sections=page)])
+
+    many = plan(large(0, "here"), {0: large(2**50, "there")})
+    assert [[origin[2] for origin in pair.origin] for pair in many[0]] == [
+        [("a",), ("b",)],
+        [("c",), ("d",)],
+        [("e",)],
+    ]
+    for pair in many[0]:
+        assert pair.dst.num_descs == len(pair.origin) * blocks
+
+
+def test_costs_are_counted_out() -> None:
+    """Planted once: rows that were taken away instead of added."""
+    k, v = ([Axis("row", 0, 4), Axis("column", 0, 2)] for _ in range(2))
+    here = [Section("k", k, 8), Section("v", v, 8, offset=64)]
+    there = [Section("k", k, 8, strides=[32, 8]), Section("v", v, 8, offset=16, strides=[32, 8])]
+    made = plan(
+        Layout([Region("page", 0, 128, 3, sections=here)]), {4: Layout([Region("page", 0, 128, 3, sections=there)])}
+    )
+    found = [tuple(cost) for cost in made.costs()]
+    # Four runs of 16 bytes each, which touch on the dst side.
+    rows = sum(len(pair.dst.table()) for pair in made[4])
+    assert found == [
+        (4, "k", "page", "page", 4, 64, 16, rows // 2),
+        (4, "v", "page", "page", 4, 64, 16, rows // 2),
+    ]
+    assert rows // 2 > 0
