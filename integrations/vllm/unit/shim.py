@@ -257,7 +257,9 @@ def _build_mamba_remote(self, nixl_agent_meta, tp_ratio, transfer_info):
                     device_id=dev,
                 )
             )
-    return _only(nd.plan(nd.Layout(dst), {r: nd.Layout(x) for r, x in srcs.items()}), 0).src.table()
+    return _only(
+        nd.plan(nd.Layout(dst), {r: nd.Layout(x) for r, x in srcs.items()}, dst_rank=0, dst_size=1), 0
+    ).src.table()
 
 
 def _byte_slices(self, name, parts, tp, rank):
