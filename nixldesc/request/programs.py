@@ -99,6 +99,8 @@ def pair_program(
     numbers: list[tuple[int, int]] = []
     met_groups: dict[Any, list[tuple[int, int]]] = {}
     regions = list(zip(places, *map(_sides_of, sides), strict=True))
+    if max(num_src, num_dst) > 1:
+        _prove_one_kind(places, regions, origin)
     for number in chosen:
         place, src, dst = regions[number]
         groups = (src.groups, dst.groups)
@@ -120,6 +122,19 @@ def pair_program(
     )
     kin = b"".join(part.tobytes() for part in parts)
     return Compiled(_kernels.PairProgram(*parts, num_src, num_dst), aligns, rows, numbers, kin)
+
+
+def _prove_one_kind(places: Sequence[Places], parts: Sequence[Any], origin: Sequence[Origin]) -> None:
+    """Refuse several lists where every region takes each of them and the regions' blocks are of unlike kinds."""
+    every = [number for number, (_, src, dst) in enumerate(parts) if src.groups is None and dst.groups is None]
+    kinds = {places[number].unit_tokens > 0: number for number in reversed(every)}
+    if len(kinds) == 2:
+        tokens, whole = origin[kinds[True]][1], origin[kinds[False]][1]
+        raise BlockIdError(
+            f"several lists are given, and regions {tokens!r} (blocks of tokens) and {whole!r} (blocks without tokens, "
+            f"a state) take every one of them, so a state's block would be moved as a block of tokens: say groups= of "
+            f"both regions, on both sides"
+        )
 
 
 def _sides_of(layout: Layout) -> Iterator[_Side]:
