@@ -154,11 +154,19 @@ def _slot_holes(
             block = _local(at, holder.deal, unit) // max(holder.section.block_tokens // unit, 1)
             arrives.append((own, own & np.isin(block, given.numbers)))
         bad = _judge(wanted, [take.box for take in takes], arrives, wrong)
+        step = unit
         if request.tokens is not None and section.block_tokens:
-            bad &= at * unit < request.tokens
+            # Token by token: the last unit may hold some that the request does not have.
+            step = 1
+            bad = np.repeat(bad, unit, axis=1) & (_tokens_of(at, unit) < request.tokens)
         for block_id, row in zip(entries.ids.tolist(), bad, strict=True):
-            edges = (np.flatnonzero(np.diff(row, prepend=False, append=False)) * unit).tolist()
+            edges = (np.flatnonzero(np.diff(row, prepend=False, append=False)) * step).tolist()
             yield from ((block_id, *edges[i : i + 2]) for i in range(0, len(edges), 2))
+
+
+def _tokens_of(at: NDArray[np.int64], unit: int) -> NDArray[np.int64]:
+    """Return the tokens of the sequence that units hold, those of a block in a row."""
+    return (at[:, :, None] * unit + np.arange(unit)).reshape(len(at), -1)
 
 
 def _judge(

@@ -12,6 +12,7 @@ from drawn import all_pairs, desc_ids, fewer, planned, plans_of, said
 from hypothesis import given
 
 from nixldesc import (
+    Blocks,
     Section,
     reader_counts,
 )
@@ -180,12 +181,19 @@ def test_undelivered(transfer: Transfer) -> None:
         assert got == want
 
 
+def standing(tables: Any) -> list[Blocks]:
+    """Plain lists stand at the start of the sequence."""
+    return [table if isinstance(table, Blocks) else Blocks(table) for table in tables]
+
+
 @fewer
 @given(transfers())
 def test_uncovered(transfer: Transfer) -> None:
     for src_rank, dst_rank, pair in all_pairs(plans_of(transfer)):
-        filled = set(desc_ids(transfer, src_rank, dst_rank, pair)[1].tolist())
-        tables: Any = transfer.dst_blocks[dst_rank]
+        sides: Any = transfer.src_blocks[src_rank], transfer.dst_blocks[dst_rank]
+        null = transfer.null_block
+        _, dst_ids = pair.desc_ids(*map(standing, sides), order="given", null_block=null)
+        filled, tables = set(dst_ids.tolist()), sides[1]
         where = {(d.region, d.block, d.sub, d.run): i for i, d in enumerate(oracle.descs(pair.dst))}
         want = {
             where[number, int(block), k, j]
@@ -196,6 +204,6 @@ def test_uncovered(transfer: Transfer) -> None:
             for k in range(region.sub_blocks)
             for j in range(region.runs)
         }
-        got = pair.uncovered(transfer.src_blocks[src_rank], tables, **said(transfer))
+        got = pair.uncovered(*sides, null_block=null)
         assert got.dtype == np.int32
         assert sorted(got.tolist()) == sorted(want - filled)
