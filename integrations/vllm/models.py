@@ -28,15 +28,6 @@ def attention() -> Any:
     return transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**COMMON, **HEADS, num_hidden_layers=4))
 
 
-def window() -> Any:
-    """Every other layer sees 64 tokens."""
-    layers = ["sliding_attention", "full_attention"] * 2
-    config = transformers.Gemma3TextConfig(
-        **COMMON, **HEADS, num_hidden_layers=4, sliding_window=64, layer_types=layers
-    )
-    return transformers.Gemma3ForCausalLM(config)
-
-
 def mla() -> Any:
     """3 layers of latent attention, 512 + 64 wide."""
     config = transformers.DeepseekV2Config(
@@ -86,17 +77,15 @@ def save(make: Any, folder: Path) -> None:
     """Make the model with weights of its own generator's and save it as vLLM loads it."""
     torch.manual_seed(7)
     model = make()
-    # Some models scale their embeddings up, and then no layer has a say in the tokens.
-    embedded = 1 / float(getattr(model.get_input_embeddings(), "embed_scale", 1))
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for name, weight in sorted(model.named_parameters()):
             if weight.dim() >= 2:
-                scale = embedded if "embed" in name else 1.5 / weight.shape[-1] ** 0.5
+                scale = 1.0 if "embed" in name else 1.5 / weight.shape[-1] ** 0.5
                 weight.copy_(torch.randn(weight.shape, generator=generator) * scale)
     model.to(torch.float32).save_pretrained(folder / make.__name__)
 
 
 if __name__ == "__main__":
-    for make in (attention, window, mla, hybrid):
+    for make in (attention, mla, hybrid):
         save(make, Path(sys.argv[1]))

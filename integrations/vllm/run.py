@@ -81,7 +81,6 @@ SUITES = (
     Suite("attention", "push", "float32", (Case((1, 32), (1, 32), "push"), Case((1, 32), (1, 64), "push", "not run"))),
     Suite("attention", "TP", "float32", (Case((2, 32), (1, 32)), Case((1, 32), (2, 32)))),
     Suite("attention", "TP push", "float32", (Case((2, 32), (1, 32), "push"), Case((1, 32), (2, 32), "push"))),
-    Suite("window", "pull", "float32", (Case((1, 32), (1, 32), control=True),)),
     Suite(
         "mla",
         "pull and push",

@@ -1,8 +1,8 @@
 """pytest -p swapped: vLLM's unit tests with its methods shadowed by ours (shim.py).
 
 Every call runs both and the test fails where they differ in value, shape or refusal; vLLM's result is used. Blocks that
-overlap, which one test has, nixldesc refuses; that is counted. At the end stands how many calls were compared: none
-would prove nothing, and is an error.
+overlap and ids beyond a pool, which a few tests have, nixldesc refuses; that is counted. At the end stands how many
+calls were compared: none would prove nothing, and is an error.
 """
 
 import functools
@@ -38,6 +38,8 @@ METHODS = [
 CALLS: Counter[str] = Counter()
 DIFFER: Counter[str] = Counter()
 REFUSED: Counter[str] = Counter()
+# Some tests have blocks that overlap, some ids beyond their pool (20 of 2); vLLM takes both, a Layout neither.
+IMPOSSIBLE = ("less than block_len", "is out of range, region")
 
 
 def _plain(value: Any) -> Any:
@@ -67,8 +69,8 @@ def _shadowed(name: str, theirs: Callable[..., Any]) -> Callable[..., Any]:
         CALLS[name] += 1
         want, refusal = _outcome(theirs, args, kwargs)
         got, our_refusal = _outcome(ours, args, kwargs)
-        if isinstance(our_refusal, nixldesc.GeometryError) and "less than block_len" in str(our_refusal):
-            REFUSED[name] += 1  # a test's blocks overlap, which no layout has
+        if isinstance(our_refusal, nixldesc.NixldescError) and any(word in str(our_refusal) for word in IMPOSSIBLE):
+            REFUSED[name] += 1
             return want
         if (refusal is None) != (our_refusal is None) or _plain(want) != _plain(got):
             DIFFER[name] += 1
