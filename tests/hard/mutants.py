@@ -47,7 +47,7 @@ TESTS: dict[str, str] = {
     "planning": "planning/test_meeting.py planning/test_bind.py planning/test_limits_and_costs.py "
     "planning/test_words_plans.py "
     "planning/test_once_wrong.py "
-    "planning/test_source_ranks_cp.py "
+    "planning/test_source_ranks_cp.py planning/test_cases_2.py "
     "planning/test_cases.py request/test_positions.py planning/test_costs_of_strangers.py",
     "request": "request/test_words_requests.py request/test_words_pairs.py request/test_positions.py "
     "request/test_hostile.py request/test_hostile_out.py request/test_pair_properties.py planning/test_cases.py "

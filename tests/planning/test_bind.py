@@ -60,3 +60,19 @@ def test_another_shape_is_refused_by_its_first_difference(other: Layout, words: 
 def test_other_sources_are_refused() -> None:
     with pytest.raises(PeerMismatchError, match=r"^the plan was made for source ranks \[2\], bind got \[1, 2\]$"):
         plan(OLD, {2: OLD}).bind(OLD, {1: OLD, 2: OLD})
+
+
+def test_regions_that_swap_their_pages_are_another_shape() -> None:
+    """Planted once: pages compared without asking which region has which."""
+
+    def pages(*kinds: int) -> Layout:
+        made = []
+        for number, kind in enumerate(kinds):
+            page = [Section(f"l{number}", [Axis("a", 0, 4), Axis("b", 0, 2)], 8, strides=[(16, 8), (8, 32)][kind])]
+            made.append(Region(f"l{number}", number << 10, 64, 4, sections=page))
+        return Layout(made)
+
+    old = pages(0, 1, 0)
+    with pytest.raises(PeerMismatchError, match=r"^source 0: region 'l2': section 'l2' is "):
+        plan(old, {0: old}).bind(old, {0: pages(0, 1, 1)})
+    assert plan(old, {0: old}).bind(old, {0: pages(0, 1, 0)})[0][0].src.num_descs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nixldesc import Axis, Layout, Region, Section, plan
+from nixldesc import Axis, Blocks, Layout, Region, Section, plan, reader_counts
 
 
 def test_lanes_are_dealt_to_pairs_in_their_order() -> None:
@@ -49,3 +49,20 @@ def test_costs_are_counted_out() -> None:
         (4, "v", "page", "page", 4, 64, 16, rows // 2),
     ]
     assert rows // 2 > 0
+
+
+def test_readers_are_counted_by_each_section_of_its_own() -> None:
+    """Planted once: one rule for sections that other numbers of ranks hold."""
+    both = Layout([Region("c", 0, 16, 4), Region("d", 64, 16, 4)])
+    one = both.select(["c"])
+    # Of c the second reader is rank 1 of 2 and begins at source 2 of 4; of d it is the only one and begins at 0.
+    assert reader_counts([one, both], dict.fromkeys(range(4), both)) == {0: 2, 1: 0, 2: 1, 3: 0}
+
+
+def test_what_two_sources_fill_is_named_and_nothing_else() -> None:
+    """Planted once: what is missing taken for what is chosen."""
+    cache = Layout([Region("k", 0, 16, 64)])
+    made = plan(cache, {0: cache, 1: cache}, senders="all")
+    request = {0: [Blocks([10, 11, 12])], 1: [Blocks([7, 8], skip=2)]}
+    assert made.repeated(request, [Blocks([40, 41, 42, 43])]) == [("k", 42, 0, 1)]
+    assert made.undelivered(request, [Blocks([40, 41, 42, 43, 44])]) == [("k", 44, 0, 1)]
