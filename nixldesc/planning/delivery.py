@@ -166,7 +166,7 @@ def _slot_holes(
 
 def _tokens_of(at: NDArray[np.int64], unit: int) -> NDArray[np.int64]:
     """Return the tokens of the sequence that units hold, those of a block in a row."""
-    return (at[:, :, None] * unit + np.arange(unit)).reshape(len(at), -1)
+    return (at[:, :, None] * unit + np.arange(unit)).reshape(len(at), at.shape[1] * unit)
 
 
 def _judge(

@@ -85,9 +85,10 @@ def test_merged_ops(transfer: Transfer) -> None:
 @given(transfers())
 def test_runs_are_as_long_as_possible(transfer: Transfer) -> None:
     for _, _, pair in all_pairs(plans_of(transfer)):
+        # Blocks of tokens and blocks of a state are never one run: `tokens=` is said of the first alone.
         whole = [
-            (origin[:2], src, dst)
-            for origin, src, dst in zip(pair.origin, pair.src.regions, pair.dst.regions, strict=True)
+            ((*origin[:2], place), src, dst)
+            for origin, place, src, dst in zip(pair.origin, pair.places, pair.src.regions, pair.dst.regions, strict=True)
             if src.sub_blocks == dst.sub_blocks == src.runs == 1
         ]
         starts = {(o, s.base_addr, d.base_addr) for o, s, d in whole}
