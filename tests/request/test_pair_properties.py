@@ -88,7 +88,9 @@ def test_runs_are_as_long_as_possible(transfer: Transfer) -> None:
         # Blocks of tokens and blocks of a state are never one run: `tokens=` is said of the first alone.
         whole = [
             ((*origin[:2], place), src, dst)
-            for origin, place, src, dst in zip(pair.origin, pair.places, pair.src.regions, pair.dst.regions, strict=True)
+            for origin, place, src, dst in zip(
+                pair.origin, pair.places, pair.src.regions, pair.dst.regions, strict=True
+            )
             if src.sub_blocks == dst.sub_blocks == src.runs == 1
         ]
         starts = {(o, s.base_addr, d.base_addr) for o, s, d in whole}
