@@ -43,7 +43,7 @@ class _Decode:
     def pull(self, request: Request, order: Literal["given", "merge"]) -> Moved:
         """Read a request from all sources to all ranks; each source hears of it from each of its readers."""
         src, dst = self.src_tables[request.number], self.given(request)
-        return move(self.peers, src, dst, f"{order} {request.number}", order)
+        return move(self.peers, src, dst, request.tokens, f"{order} {request.number}", order)
 
     def take_push(self, request: Request, order: str, channel: Channel) -> Moved:
         """Have prefill write a request, and wait until each of our ranks has heard from each of its writers."""
@@ -67,7 +67,7 @@ class _Decode:
         best = float("inf")
         for _ in range(ID_REPEATS):
             began = time.perf_counter()
-            ids = [pair.desc_ids(src, dst) for pair in pairs]
+            ids = [pair.desc_ids(src, dst, tokens=request.tokens) for pair in pairs]
             best = min(best, time.perf_counter() - began)
         return sum(len(a) + len(b) for a, b in ids), best
 
@@ -80,7 +80,8 @@ class _Decode:
                 found[kind]["rows"] += part.stop - part.start
                 for request, order in itertools.product(REQUESTS, _ORDERS):
                     lists = self.src_tables[request.number], self.given(request)
-                    src_ids, dst_ids = pair.desc_ids(*lists, order=order, regions=part)
+                    how: Any = {"order": order, "tokens": request.tokens, "regions": part}
+                    src_ids, dst_ids = pair.desc_ids(*lists, **how)
                     found[kind][order] += pair.merged_ops(src_ids, dst_ids)
                     found[kind]["ids"] += len(src_ids) + len(dst_ids) if order == "merge" else 0
         return [{"kind": kind, **figures} for kind, figures in found.items()]

@@ -77,7 +77,7 @@ def _serve(
             tell(f"pushing request {request.number}")
             dst_blocks = [Blocks(ids, skip) for ids, skip in message["blocks"]]
             note = f"{message['order']} {request.number}"
-            moved = move(peers, tables[request.number], dst_blocks, note, message["order"])
+            moved = move(peers, tables[request.number], dst_blocks, request.tokens, note, message["order"])
             channel.send({"step": "pushed", **moved._asdict()})
         else:
             for number in message["requests"]:

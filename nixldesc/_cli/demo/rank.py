@@ -159,11 +159,12 @@ def move(
     peers: Sequence[Peer],
     src_blocks: Sequence[Blocks | Sequence[int]],
     dst_blocks: Sequence[Blocks | Sequence[int]],
+    tokens: int,
     note: str,
     order: Literal["given", "merge"],
 ) -> Moved:
-    """Move one request between all of `peers`, which are told `note` each time; return the quickest of REPEATS."""
-    moved = [_move_once(peers, src_blocks, dst_blocks, note, order) for _ in range(REPEATS)]
+    """Move a request between all `peers`, which are told `note` each time; return the quickest of REPEATS."""
+    moved = [_move_once(peers, src_blocks, dst_blocks, tokens, note, order) for _ in range(REPEATS)]
     return min(moved, key=lambda one: one.seconds)
 
 
@@ -171,6 +172,7 @@ def _move_once(
     peers: Sequence[Peer],
     src_blocks: Sequence[Blocks | Sequence[int]],
     dst_blocks: Sequence[Blocks | Sequence[int]],
+    tokens: int,
     note: str,
     order: Literal["given", "merge"],
 ) -> Moved:
@@ -179,7 +181,7 @@ def _move_once(
     with ExitStack() as handles:
         started = []
         for peer in peers:
-            transfer = peer.prepared.start(src_blocks, dst_blocks, notify=note.encode(), order=order)
+            transfer = peer.prepared.start(src_blocks, dst_blocks, tokens=tokens, notify=note.encode(), order=order)
             started.append((peer.mine.agent, handles.enter_context(transfer)))
         for _, transfer in started:
             if transfer.wait(PATIENCE) != "DONE":
