@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 import random
+import reprlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -297,8 +298,9 @@ class Tally:
 
 
 def brief(value: Any) -> str:
+    """A few of its entries, a few levels deep: written out in full some of these would fill the machine."""
     try:
-        return repr(value)[:2000]
+        return reprlib.repr(value)[:2000]
     except (ValueError, RecursionError):
         return "(a value without end)"
 

@@ -255,6 +255,8 @@ def layout_from_dict(d: dict[str, Any]) -> tuple[Columns, tuple[str, ...], Pages
 _WHERE = frozenset(("base_addrs", "num_blocks", "device_ids"))
 #: Longer shapes are not remembered.
 MAX_SHAPE = 2**16
+#: Nor are those of more lists and dicts.
+_MOST_LISTS = 2**10
 
 
 def shape_of(d: Any) -> bytes | None:
@@ -275,21 +277,20 @@ def shape_of(d: Any) -> bytes | None:
 
 
 def _is_short(items: Any) -> bool:
-    """Whether plain data is few objects in all: lists that hold one list many times are long though they are small."""
-    left, room = [items], MAX_SHAPE
+    """Whether plain data is little in all: lists that hold one list many times are long though they are small."""
+    left, room, lists = [items], MAX_SHAPE, _MOST_LISTS
     while left:
         item = left.pop()
-        if isinstance(item, int):
-            room -= item.bit_length() >> 6
-        elif isinstance(item, (list, tuple, dict, str, bytes, bytearray)):
-            room -= len(item)
-        if room < 0:
+        entries = [*item, *item.values()] if isinstance(item, dict) else item
+        room, lists = room - len(entries), lists - 1
+        if room < 0 or lists < 0:
             return False
-        if isinstance(item, dict):
-            left += [*item, *item.values()]
-        elif isinstance(item, (list, tuple)):
-            left += item
-    return True
+        numbers = [entry for entry in entries if type(entry) is int]
+        if numbers and max(max(numbers), -min(numbers)) >> 64:
+            return False
+        room -= sum(map(len, [entry for entry in entries if isinstance(entry, (str, bytes, bytearray))]))
+        left += [entry for entry in entries if isinstance(entry, (list, tuple, dict))]
+    return room >= 0
 
 
 def read_where(d: dict[str, Any], shape: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], Bounds]:
