@@ -39,6 +39,9 @@ class Plans:
     def time_bind_and_pairs(self, _workload: str) -> None:
         list(self.plan.bind(self.workload.dst, self.workload.srcs).values())
 
+    def time_desc_ids_over_sources(self, _workload: str) -> None:
+        self.plan.desc_ids(self.srcs, self.dst)
+
     def time_costs(self, _workload: str) -> None:
         self.plan.costs()
 

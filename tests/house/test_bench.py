@@ -120,6 +120,7 @@ EXEMPT = {
     "Layout.shape": "Layout.signature calls it, and is timed",
     "Layout.local_tokens": "a division",
     "Blocks.with_ids": "Blocks is timed",
+    "DlistPair.kin": "Plan.desc_ids asks for it, and is timed",
     "Section.runs": "Layout calls it to prove a page, and is timed",
 }
 
