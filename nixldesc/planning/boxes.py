@@ -20,7 +20,7 @@ import numpy as np
 
 from nixldesc.planning.limits import AT_ONCE, Limits
 
-__all__ = ["MAX_PIECES", "Box", "PartIndex", "apart", "choose", "meet", "volume"]
+__all__ = ["MAX_PIECES", "Box", "PartIndex", "apart", "choose", "held_of", "meet", "volume"]
 
 #: A half-open range per axis.
 Box = tuple[tuple[int, int], ...]
@@ -78,13 +78,7 @@ def choose(
     >>> choose(((2, 4),), [((2, 3),), ((2, 3),), ((3, 4),), ((3, 4),)])
     ([(0, ((2, 3),)), (2, ((3, 4),))], [])
     """
-    first: dict[Box, int] = {}  # replicas hold equal boxes: only the first in turn matters
-    for number, held in enumerate(holders):
-        part = meet(wanted, held)
-        if part is not None:
-            first.setdefault(part, number)
-    if limits is not None:
-        limits.look(len(holders))
+    first = _parts(wanted, holders, limits)
     if len(first) > 8 and apart(list(first), limits):
         taken = [(number, part) for part, number in first.items()]
         if sum(volume(part) for part in first) == volume(wanted):
@@ -112,6 +106,30 @@ def choose(
         if len(taken) + len(missing) > MAX_PIECES:
             raise OverflowError
     return taken, missing
+
+
+def held_of(wanted: Box, holders: Sequence[Box], limits: Limits | None = None) -> list[tuple[int, Box]]:
+    """Return which holder sends which part of `wanted`, as :func:`choose` does, whatever is missing.
+
+    >>> held_of(((2, 4),), [((3, 9),), ((0, 4),)])
+    [(0, ((3, 4),)), (1, ((2, 3),))]
+    """
+    first = _parts(wanted, holders, limits)
+    if len(first) > 8 and apart(list(first), limits):
+        return [(number, part) for part, number in first.items()]
+    return choose(wanted, holders, limits)[0]
+
+
+def _parts(wanted: Box, holders: Sequence[Box], limits: Limits | None) -> dict[Box, int]:
+    """Return what holders have of `wanted`: replicas hold equal boxes, of which only the first in turn matters."""
+    if limits is not None:
+        limits.look(len(holders))
+    first: dict[Box, int] = {}
+    for number, held in enumerate(holders):
+        part = meet(wanted, held)
+        if part is not None:
+            first.setdefault(part, number)
+    return first
 
 
 def apart(boxes: Sequence[Box], limits: Limits | None = None) -> bool:

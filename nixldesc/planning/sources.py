@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from nixldesc.errors import PeerMismatchError
 from nixldesc.memory.sections import BYTE, Section
-from nixldesc.planning.boxes import MAX_PIECES, Box, choose, volume
+from nixldesc.planning.boxes import MAX_PIECES, Box, choose, held_of, volume
 from nixldesc.planning.limits import MAX_STEPS, Limits
 from nixldesc.planning.meeting import Deal, share_tokens
 from nixldesc.planning.overlap import axes_of
@@ -219,7 +219,7 @@ def _share(
         found = []
         for rank in turn:
             own = of_rank[rank.number]
-            found += [Take(own[n], box) for n, box in choose(wanted, [boxes[i] for i in own], limits)[0]]
+            found += [Take(own[n], box) for n, box in held_of(wanted, [boxes[i] for i in own], limits)]
         return found
     if not rule.seat.given and len(turn) > 1:
         _prove_only_holders(want, turn, of_rank, boxes, limits)
@@ -231,7 +231,7 @@ def _prove_only_holders(
 ) -> None:
     """Refuse a choice among replicas by who did not say which reader this is: all would take the same source."""
     wanted = box_of(want.section, want.section)
-    held = {rank.key: choose(wanted, [boxes[i] for i in of_rank[rank.number]], limits)[0] for rank in turn}
+    held = {rank.key: held_of(wanted, [boxes[i] for i in of_rank[rank.number]], limits) for rank in turn}
     if sum(volume(box) for parts in held.values() for _, box in parts) == volume(wanted):
         return
     keys = sorted(key for key, parts in held.items() if parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from math import prod
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -134,3 +135,25 @@ def test_many_parts_meet_by_an_index() -> None:
         return count
 
     assert steps(1024) < 2.5 * steps(512)
+
+
+def test_experts_dealt_at_random_fill_one_stack() -> None:
+    """4,096 allocations on four ranks, none of which says which reader this is: nobody holds what another holds."""
+    order = list(range(4096))
+    Random(1).shuffle(order)
+
+    def expert(number: int, base: int) -> Region:
+        section = Section("w", [Axis("expert", number, number + 1), Axis("x", 0, 8)], 1)
+        return Region(f"w{number}", base, 8, 1, sections=[section])
+
+    srcs = {rank: Layout([expert(e, 16 * i) for i, e in enumerate(order[rank::4])]) for rank in range(4)}
+    stack = Section("w", [Axis("expert", 0, 4096), Axis("x", 0, 8)], 1)
+    for senders in ("one", "all"):
+        made = plan(Layout([Region("w", 0, 4096 * 8, 1, sections=[stack])]), srcs, senders=senders)
+        moved = set()
+        for rank, pairs in made.items():
+            for pair in pairs:
+                for src_addr, dst_addr, length in pair.moves(*pair.desc_ids([[0]], [[0]])).tolist():
+                    assert (order[rank::4][src_addr // 16], length) == (dst_addr // 8, 8)
+                    moved.add(dst_addr // 8)
+        assert moved == set(range(4096))
