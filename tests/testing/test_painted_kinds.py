@@ -58,12 +58,16 @@ def deliver(
     dst_blocks: Any,
     **how: Any,
 ) -> Delivery:
-    """Plan, copy, check. Tables that all ranks of a side share may be given once, as a list."""
+    """Plan, copy, check. Tables that all ranks of a side share may be given once, as a list; plain ones start at 0."""
 
     def each(blocks: Any, ranks: Iterable[int]) -> dict[int, Any]:
         return blocks if isinstance(blocks, dict) else dict.fromkeys(ranks, blocks)
 
-    src_blocks, dst_blocks = each(src_blocks, srcs), each(dst_blocks, dsts)
+    def stands(tables: Any) -> list[Any]:
+        return [table if isinstance(table, Blocks) else Blocks(table) for table in tables]
+
+    src_blocks = each(src_blocks, srcs)
+    dst_blocks = {rank: stands(tables) for rank, tables in each(dst_blocks, dsts).items()}
     copies = planned_copies(plans(srcs, dsts), src_blocks, dst_blocks, **how)
     return check_delivery(srcs, dsts, src_blocks, dst_blocks, copies, **how)
 
@@ -498,7 +502,7 @@ def test_block_tokens(p: int, d: int, orders: tuple[str, str], p_tp: int, d_tp: 
     srcs = heads(SRC, p_tp, tokens=p, order=orders[0])
     dsts = heads(DST, d_tp, tokens=d, order=orders[1])
     src_blocks, dst_blocks = list(range(-(-tokens // p))), list(range(15, 15 - -(-tokens // d), -1))
-    done = deliver(srcs, dsts, [src_blocks], [dst_blocks])
+    done = deliver(srcs, dsts, [src_blocks], [Blocks(dst_blocks)])  # whole blocks, whatever the last one holds
     both = min(len(src_blocks) * p, len(dst_blocks) * d)
     assert done.delivered == both * 4 * 4
 
