@@ -78,18 +78,46 @@ def choose(
     >>> choose(((2, 4),), [((2, 3),), ((2, 3),), ((3, 4),), ((3, 4),)])
     ([(0, ((2, 3),)), (2, ((3, 4),))], [])
     """
-    first = _parts(wanted, holders, limits)
-    if len(first) > 8 and apart(list(first), limits):
-        taken = [(number, part) for part, number in first.items()]
-        if sum(volume(part) for part in first) == volume(wanted):
-            return taken, []
-        # Ascending, so that what is missing stays in few pieces.
-        order = sorted(first)
-    else:
-        order = list(first)
-    taken = []
+    first, separate = _parts(wanted, holders, limits)
+    if separate and sum(map(volume, first)) == volume(wanted):
+        return [(number, part) for part, number in first.items()], []
+    return _dealt(wanted, first, separate, limits)
+
+
+def held_of(wanted: Box, holders: Sequence[Box], limits: Limits | None = None) -> list[tuple[int, Box]]:
+    """Return which holder sends which part of `wanted`, as :func:`choose` does, whatever is missing.
+
+    >>> held_of(((2, 4),), [((3, 9),), ((0, 4),)])
+    [(0, ((3, 4),)), (1, ((2, 3),))]
+    """
+    first, separate = _parts(wanted, holders, limits)
+    if separate:
+        return [(number, part) for part, number in first.items()]
+    return _dealt(wanted, first, separate, limits)[0]
+
+
+def _parts(wanted: Box, holders: Sequence[Box], limits: Limits | None) -> tuple[dict[Box, int], bool]:
+    """Return what holders have of `wanted`, and whether these are many parts and all apart from one another.
+
+    Replicas hold equal boxes, of which only the first in turn matters.
+    """
+    if limits is not None:
+        limits.look(len(holders))
+    first: dict[Box, int] = {}
+    for number, held in enumerate(holders):
+        part = meet(wanted, held)
+        if part is not None:
+            first.setdefault(part, number)
+    return first, len(first) > 8 and apart(list(first), limits)
+
+
+def _dealt(
+    wanted: Box, first: dict[Box, int], separate: bool, limits: Limits | None
+) -> tuple[list[tuple[int, Box]], list[Box]]:
+    """Let each part in turn take what is still missing; parts that are apart ascend, so that it stays in few pieces."""
+    taken: list[tuple[int, Box]] = []
     missing = [wanted]
-    for part in order:
+    for part in sorted(first) if separate else first:
         if not missing:
             break
         if limits is not None:
@@ -106,30 +134,6 @@ def choose(
         if len(taken) + len(missing) > MAX_PIECES:
             raise OverflowError
     return taken, missing
-
-
-def held_of(wanted: Box, holders: Sequence[Box], limits: Limits | None = None) -> list[tuple[int, Box]]:
-    """Return which holder sends which part of `wanted`, as :func:`choose` does, whatever is missing.
-
-    >>> held_of(((2, 4),), [((3, 9),), ((0, 4),)])
-    [(0, ((3, 4),)), (1, ((2, 3),))]
-    """
-    first = _parts(wanted, holders, limits)
-    if len(first) > 8 and apart(list(first), limits):
-        return [(number, part) for part, number in first.items()]
-    return choose(wanted, holders, limits)[0]
-
-
-def _parts(wanted: Box, holders: Sequence[Box], limits: Limits | None) -> dict[Box, int]:
-    """Return what holders have of `wanted`: replicas hold equal boxes, of which only the first in turn matters."""
-    if limits is not None:
-        limits.look(len(holders))
-    first: dict[Box, int] = {}
-    for number, held in enumerate(holders):
-        part = meet(wanted, held)
-        if part is not None:
-            first.setdefault(part, number)
-    return first
 
 
 def apart(boxes: Sequence[Box], limits: Limits | None = None) -> bool:

@@ -23,14 +23,14 @@ from nixldesc.errors import BlockIdError, GeometryError
 from nixldesc.memory.columns import Columns
 from nixldesc.memory.ids import as_null, group_lists, out_of_range, read_ids
 from nixldesc.memory.layout import Layout
-from nixldesc.planning.boxes import Box, choose, volume
+from nixldesc.planning.boxes import Box, choose, held_of, volume
 from nixldesc.planning.families import Family, Slot, Source
 from nixldesc.planning.meeting import Deal
 from nixldesc.planning.sources import box_of
 from nixldesc.planning.template import SlotTake, Template
 from nixldesc.request.blocks import Blocks
 
-__all__ = ["Hole", "repeated", "undelivered"]
+__all__ = ["Hole", "holes_of", "shared", "unfilled"]
 
 #: (section, dst block id, first token, last token + 1)
 Hole = tuple[str, int, int, int]
@@ -52,40 +52,40 @@ class _Entries(NamedTuple):
     numbers: NDArray[np.int64]
 
 
-def undelivered(
+#: Whether the boxes that arrive are wrong for what is wanted.
+Judge = Callable[[Box, Sequence[Box]], bool]
+
+
+def unfilled(wanted: Box, boxes: Sequence[Box]) -> bool:
+    """Whether something of `wanted` is in none of the boxes that arrive.
+
+    >>> unfilled(((0, 4),), [((0, 2),)]), unfilled(((0, 4),), [((0, 2),), ((2, 4),)])
+    (True, False)
+    """
+    return bool(choose(wanted, boxes)[1])
+
+
+def shared(wanted: Box, boxes: Sequence[Box]) -> bool:
+    """Whether something of `wanted` is in more than one of the boxes that arrive.
+
+    >>> shared(((0, 4),), [((0, 3),), ((2, 4),)]), shared(((0, 4),), [((0, 2),), ((2, 4),)])
+    (True, False)
+    """
+    return sum(map(volume, boxes)) > sum(volume(box) for _, box in held_of(wanted, boxes))
+
+
+def holes_of(
     templates: Sequence[Template],
     dst: Layout,
     sources: Sequence[Source],
+    wrong: Judge,
     src_blocks: Any,
     dst_blocks: Any,
     null_block: Any,
     tokens: Any,
 ) -> list[Hole]:
-    """Return what the dst lists name and no source fills; see :meth:`nixldesc.Plan.undelivered`."""
-    request = _read(src_blocks, dst_blocks, null_block, tokens)
-
-    def unfilled(wanted: Box, boxes: Sequence[Box]) -> bool:
-        return bool(choose(wanted, boxes)[1])
-
-    return _report(templates, dst, sources, request, unfilled)
-
-
-def repeated(
-    templates: Sequence[Template],
-    dst: Layout,
-    sources: Sequence[Source],
-    src_blocks: Any,
-    dst_blocks: Any,
-    null_block: Any,
-    tokens: Any,
-) -> list[Hole]:
-    """Return what more than one source fills; see :meth:`nixldesc.Plan.repeated`."""
-    request = _read(src_blocks, dst_blocks, null_block, tokens)
-
-    def shared(wanted: Box, boxes: Sequence[Box]) -> bool:
-        return sum(map(volume, boxes)) > sum(volume(box) for _, box in choose(wanted, boxes)[0])
-
-    return _report(templates, dst, sources, request, shared)
+    """Return where what arrives is `wrong`; see ``Plan.undelivered`` and ``Plan.repeated``."""
+    return _report(templates, dst, sources, _read(src_blocks, dst_blocks, null_block, tokens), wrong)
 
 
 def _read(src_blocks: Any, dst_blocks: Any, null_block: Any, tokens: Any) -> _Request:
@@ -102,7 +102,7 @@ def _report(
     dst: Layout,
     sources: Sequence[Source],
     request: _Request,
-    wrong: Callable[[Box, Sequence[Box]], bool],
+    wrong: Judge,
 ) -> list[Hole]:
     holes: list[tuple[int, int, list[tuple[int, int, int]]]] = []
     for template in templates:
@@ -126,7 +126,7 @@ def _slot_holes(
     slot: Slot,
     takes: Sequence[SlotTake],
     request: _Request,
-    wrong: Callable[[Box, Sequence[Box]], bool],
+    wrong: Judge,
 ) -> Iterator[tuple[int, int, int]]:
     """Yield (dst block id, first token, last token + 1) where `wrong` of the boxes that arrive."""
     section, deal = slot.want.section, slot.want.deal
@@ -173,7 +173,7 @@ def _judge(
     wanted: Box,
     boxes: Sequence[Box],
     arrives: Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]],
-    wrong: Callable[[Box, Sequence[Box]], bool],
+    wrong: Judge,
 ) -> NDArray[np.bool_]:
     """Return for each unit of tokens whether the boxes that arrive for it are wrong; each case is judged once."""
     came = np.stack([there for _, there in arrives], axis=-1)

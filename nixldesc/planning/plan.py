@@ -28,7 +28,7 @@ from nixldesc.planning.binding import prove_same_shape
 from nixldesc.planning.block_tables import BlockTables, Side, Stand
 from nixldesc.planning.build import Room, Sending, is_small, pairs_of, sendings_of
 from nixldesc.planning.costs import Cost, costs_of
-from nixldesc.planning.delivery import repeated, undelivered
+from nixldesc.planning.delivery import Judge, holes_of, shared, unfilled
 from nixldesc.planning.families import Allowed, Source, families_of
 from nixldesc.planning.limits import Limits
 from nixldesc.planning.sources import Rule, Rules, Seat
@@ -110,8 +110,7 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
         return len(self._sendings)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        sendings = [sending for found in self._sendings.values() for sending in found]
-        return Plan, (self._dst, self._sources, self._templates, sendings, self.missing, self.unused)
+        return Plan, (self._dst, self._sources, self._templates, self._flat(), self.missing, self.unused)
 
     def __repr__(self) -> str:
         sends = ", ".join(f"{rank}: {len(pairs)} pair{'s' * (len(pairs) != 1)}" for rank, pairs in self.items())
@@ -132,8 +131,7 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
         dst, layouts = _check_layout(dst, "dst"), _check_srcs(srcs)
         prove_same_shape(self._dst, dst, {source.key: source.layout for source in self._sources}, layouts)
         sources = tuple([Source(source.key, layouts[source.key]) for source in self._sources])
-        sendings = [sending for found in self._sendings.values() for sending in found]
-        return Plan(dst, sources, self._templates, sendings, self.missing, self.unused)
+        return Plan(dst, sources, self._templates, self._flat(), self.missing, self.unused)
 
     def costs(self) -> tuple[Cost, ...]:
         """Return what each section costs: a record per source, section and pair of regions.
@@ -205,7 +203,7 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
         >>> made.undelivered({0: [Blocks([10, 11])]}, [Blocks([40, 41, 42])])
         [('k', 42, 0, 1)]
         """
-        return undelivered(self._templates, self._dst, self._sources, src_blocks, dst_blocks, null_block, tokens)
+        return self._holes(unfilled, src_blocks, dst_blocks, null_block, tokens)
 
     def repeated(
         self,
@@ -223,7 +221,13 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
         >>> made.repeated({0: [[10, 11]], 1: [Blocks([7], skip=1)]}, [[40, 41]])
         [('k', 41, 0, 1)]
         """
-        return repeated(self._templates, self._dst, self._sources, src_blocks, dst_blocks, null_block, tokens)
+        return self._holes(shared, src_blocks, dst_blocks, null_block, tokens)
+
+    def _holes(self, wrong: Judge, *request: Any) -> list[tuple[str, int, int, int]]:
+        return holes_of(self._templates, self._dst, self._sources, wrong, *request)
+
+    def _flat(self) -> list[Sending]:
+        return [sending for found in self._sendings.values() for sending in found]
 
 
 def plan(
@@ -262,7 +266,7 @@ def plan(
         raise ValueError(f"senders must be 'one' or 'all', got {brief(senders)}")
     rule = Rule(_seat(dst_rank, dst_size, src_size, layouts), senders == "all")
     sources = tuple([Source(*item) for item in layouts.items()])
-    allowed: Any = True if allow_missing is True else frozenset(as_names(allow_missing, "allow_missing"))
+    allowed = _check_allowed(allow_missing)
     kinds = tuple([(source.key, source.layout.kind) for source in sources])
     recipe = _KNOWN.get((dst.kind, kinds, rule, allowed))
     if recipe is None:
@@ -338,7 +342,7 @@ def reader_counts(dsts: Sequence[Layout], srcs: Mapping[int, Layout], *, allow_m
     sizes = Counter(name for held in names for name in held)
     turn: Counter[str] = Counter()
     sources = tuple([Source(*item) for item in layouts.items()])
-    allowed: Any = True if allow_missing is True else frozenset(as_names(allow_missing, "allow_missing"))
+    allowed = _check_allowed(allow_missing)
     counts = dict.fromkeys(layouts, 0)
     for dst, held in zip(dsts, names, strict=True):
         rules = {name: Rule(Seat(turn[name], sizes[name], 0, True)) for name in held}
@@ -378,6 +382,10 @@ def _check_layout(layout: Any, what: str) -> Layout:
             f"a plan needs the layout that says what the blocks mean"
         )
     return layout
+
+
+def _check_allowed(allow_missing: Any) -> Any:
+    return True if allow_missing is True else frozenset(as_names(allow_missing, "allow_missing"))
 
 
 def _check_srcs(srcs: Any) -> dict[int, Layout]:
