@@ -20,6 +20,7 @@ import baseline
 import measure
 import numpy as np
 import peer_rows
+import segments
 import transfers
 import workloads
 from measure import Race
@@ -235,7 +236,7 @@ def report(scale: Scale) -> Iterator[str]:
     """All of it, line by line as it is measured."""
     yield from (HEAD, "-" * len(HEAD))
     missed = 0
-    for part in (rows(scale), transfers.rows(scale)):
+    for part in (rows(scale), segments.rows(scale), transfers.rows(scale)):
         for row in part:
             yield line(row)
             missed += row.race is not None and not row.target.met(row.race)

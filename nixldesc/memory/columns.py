@@ -43,9 +43,9 @@ __all__ = [
     "columns_of",
     "has_twice",
     "id_form",
-    "num_rows",
     "pages_of",
     "table_of",
+    "total_rows",
 ]
 
 ONE, BLOCK, PIECE, RUN, RUN_BLOCK, EACH = range(6)
@@ -248,26 +248,16 @@ def forms_of(columns: Columns) -> NDArray[np.int64]:
     if columns.plain:
         return np.zeros(len(columns), dtype=np.int64)
     n, s, r = columns.num_blocks, columns.sub_blocks, columns.runs
-    g = np.ones(len(n), dtype=np.int64)
-    for i, segments in columns.pieces.items():
-        g[i] = len(segments)
+    rows = _rows_by_form(columns)
     inner = (r == 1) | (s == 1) | (r.astype(U64) * columns.run_strides == columns.sub_strides)
     step = np.where(r > 1, columns.run_strides, columns.sub_strides)
     one = ((s == 1) & (r == 1)) | (inner & ((n == 1) | ((s * r).astype(U64) * step == columns.block_strides)))
     outer = (s == 1) | (n == 1) | (s.astype(U64) * columns.sub_strides == columns.block_strides)
-    never = np.int64(2**62)
     # Blocks are the rows' steps unless that takes more rows; of a region that is only cut, always.
-    cut = (r == 1) & (g == 1)
-    rows = np.array(
-        [
-            np.where(one, 0, never),
-            np.where(inner & ~cut, n, never),
-            np.where(cut, never, n * s),
-            np.where(outer & (r > 1), r * g, never),
-            np.where(cut, never, r * n),
-            r * s * g,
-        ]
-    )
+    woven = (r > 1) | (rows[ONE] > 1)
+    possible = np.array([one, inner & woven, woven, outer & (r > 1), woven, np.ones_like(one)])
+    rows[ONE] = 0  # never more than any other way
+    rows[~possible] = 2**62
     preference = [ONE, RUN, EACH, BLOCK, PIECE, RUN_BLOCK]
     forms: NDArray[np.int64] = np.array(preference)[np.argmin(rows[preference], axis=0)]
     return forms
@@ -296,11 +286,22 @@ class Row(NamedTuple):
 
 def num_rows(columns: Columns, forms: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how many rows each region takes in the table."""
+    rows: NDArray[np.int64] = np.choose(forms, _rows_by_form(columns))
+    return rows
+
+
+def total_rows(columns: Columns, forms: NDArray[np.int64]) -> int:
+    """Return how many rows the table has."""
+    return len(columns) if columns.plain else int(num_rows(columns, forms).sum())
+
+
+def _rows_by_form(columns: Columns) -> NDArray[np.int64]:
+    """Return how many rows each region would take in each form: int64[forms, regions]."""
     n, s, r = columns.num_blocks, columns.sub_blocks, columns.runs
     g = np.ones(len(n), dtype=np.int64)
     for i, segments in columns.pieces.items():
         g[i] = len(segments)
-    return np.choose(forms, [g, n, n * s, r * g, r * n, r * s * g])
+    return np.array([g, n, n * s, r * g, r * n, r * s * g])
 
 
 def table_of(columns: Columns, forms: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
@@ -311,7 +312,6 @@ def table_of(columns: Columns, forms: NDArray[np.int64]) -> tuple[NDArray[np.uin
     ends = np.cumsum(counts)
     table = np.empty((int(ends[-1]), 5), dtype=U64)
     owners = np.repeat(np.arange(len(columns), dtype=np.int32), counts)
-    table[:, 1] = columns.block_lens[owners]
     kinds: dict[Row, list[int]] = {}
     per_kind = zip(
         forms.tolist(), columns.num_blocks.tolist(), columns.sub_blocks.tolist(), columns.runs.tolist(), strict=True
@@ -346,7 +346,6 @@ def _fill_like(
         return
     at = (begins[members][:, None] + np.arange(count)).ravel()
     part = np.empty((len(at), 5), dtype=U64)
-    part[:, 1] = table[at, 1]
     _fill(part, columns, members, row, segments)
     table[at] = part
 
@@ -354,7 +353,7 @@ def _fill_like(
 def _fill(
     out: NDArray[np.uint64], columns: Columns, members: NDArray[np.int64], row: Row, segments: NDArray[np.uint64]
 ) -> None:
-    """Write address, device, stride and count of the rows of `members`; `segments`: uint64[members, segments, 3].
+    """Write the rows of `members`, equally many of each; `segments`: uint64[members, segments, 3].
 
     Rows of a member stand in the order of (j, k, block or segment), as far as the form has these as rows.
     """
@@ -375,6 +374,7 @@ def _fill(
     step = {ONE: run if r > 1 else sub if s > 1 else block, BLOCK: run if r > 1 else sub, PIECE: run,
             RUN: sub if s > 1 else block, RUN_BLOCK: sub, EACH: block}[form]  # fmt: skip
     out[:, 0] = (base[:, None, None, :] + offsets).reshape(-1)
+    out[:, 1] = np.repeat(columns.block_lens[members], len(out) // len(members))
     out[:, 2] = np.broadcast_to(device[:, None, None, :], shape).reshape(-1)
     out[:, 3] = np.broadcast_to(step[:, None, None, None], shape).reshape(-1)
     out[:, 4] = np.broadcast_to((blocks * np.uint64(inner))[:, None, None, :], shape).reshape(-1)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nixldesc._check import brief
 from nixldesc.errors import GeometryError
-from nixldesc.memory.columns import Columns, Pages, has_twice, num_rows
+from nixldesc.memory.columns import Columns, Pages, has_twice, total_rows
 from nixldesc.memory.region import Region
 from nixldesc.memory.sections import MAX_RUNS, MAX_WOVEN_RUNS, Section
 
@@ -161,7 +161,7 @@ def prove_rows(columns: Columns, forms: NDArray[np.int64]) -> None:
     """Bound the rows of a layout's table, which its segments and the pieces of unevenly spaced blocks make."""
     if columns.plain:
         return
-    rows = int(num_rows(columns, forms).sum())
+    rows = total_rows(columns, forms)
     if rows > MAX_ROWS:
         raise GeometryError(
             f"the layout has {rows} table rows, for its blocks' pieces lie at no even spacing; at most {MAX_ROWS} are "

@@ -35,7 +35,7 @@ from nixldesc._check import as_int, as_name, brief, is_many
 from nixldesc.errors import GeometryError
 from nixldesc.memory.sections import Section
 
-__all__ = ["Region", "made_region"]
+__all__ = ["Region", "made_region", "total_blocks"]
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -141,8 +141,7 @@ class Region:
         """
         name = as_name(name, "region name")
         rows = _read_segments(segments, f"region {name!r}: segments")
-        # Beyond int64 only where it will be refused: the sum in Python integers.
-        total = sum(rows[:, 1].tolist())
+        total = total_blocks(rows)
         region = cls(
             name,
             int(rows[0, 0]),
@@ -215,6 +214,18 @@ class Region:
 
 # The slots' own setters: how the fields of a frozen Region are set at a third less than object.__setattr__ takes.
 _SETTERS = tuple(getattr(Region, slot).__set__ for slot in Region.__slots__)
+
+
+def total_blocks(segments: NDArray[np.uint64]) -> int:
+    """Return the blocks of all segments, uint64[n, 3]; in Python integers where 64 bits might not hold the sum.
+
+    >>> total_blocks(np.array([[0, 4, 0], [64, 2, 0]], dtype=np.uint64))
+    6
+    """
+    blocks = segments[:, 1]
+    if len(blocks) * int(blocks.max()) < 2**64:
+        return int(blocks.sum())
+    return sum(blocks.tolist())
 
 
 def made_region(*values: Any) -> Region:

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from nixldesc._check import MAX_NAME, MAX_WORD, as_int, as_name, brief, few
 from nixldesc.errors import GeometryError
 from nixldesc.memory.columns import ROWS, WHERE, Columns, Page, Pages
+from nixldesc.memory.region import total_blocks
 from nixldesc.memory.sections import MAX_AXES, Axis, Section
 from nixldesc.memory.wire_segments import read_segments, segments_to_dict
 
@@ -237,7 +238,7 @@ def layout_from_dict(d: dict[str, Any]) -> tuple[Columns, tuple[str, ...], Pages
         raise GeometryError(f"region {empty!r}: block_len must be positive, got 0")
     pieces = read_segments(d["segments"], size) if "segments" in d else {}
     for region, rows in pieces.items():
-        total = min(sum(rows[:, 1].tolist()), 2**31)
+        total = min(total_blocks(rows), 2**31)
         reader.numbers[:WHERE, region] = rows[0, 0], total, rows[0, 2]
     mems = reader.one_of("mem_types", "VRAM", as_name)
     groups = reader.of("group_of", _read_groups(d["groups"]) if "groups" in d else [None], "groups")

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nixldesc.errors import GeometryError, PeerMismatchError
-from nixldesc.memory.columns import ROWS, WHERE, Columns, DerivedNames, Pages, forms_of, num_rows
+from nixldesc.memory.columns import ROWS, WHERE, Columns, DerivedNames, Pages, forms_of, total_rows
 from nixldesc.memory.layout import Layout, proven_layout
 from nixldesc.memory.proof import MAX_BLOCK_PIECES, MAX_DESCS
 from nixldesc.planning.families import Source
@@ -220,7 +220,7 @@ def pairs_of(dst: Layout, sources: Sequence[Source], sending: Sending, room: Roo
         origins = Origins(src, dst, mine.regions, theirs.regions, lists.slots)
         return (derived_pair(mine.over(src), theirs.over(dst), origins, lists.places),)
     made = mine.columns(src), theirs.columns(dst)
-    room.take(sum([len(part) if part.plain else int(num_rows(part, forms_of(part)).sum()) for part in made]))
+    room.take(sum([total_rows(part, forms_of(part)) for part in made]))
     chunks = _within_limits(made, lists, (src, dst))
     return tuple([_pair(src, dst, made, lists, chunk) for chunk in chunks])
 
