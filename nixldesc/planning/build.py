@@ -14,7 +14,7 @@ inside their blocks, are one pair.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -232,8 +232,8 @@ def _lists_of(sending: Sending, src: Layout, dst: Layout) -> Lists:
     places: list[Places] = []
     for part in sending.parts:
         family, count = part.template.family, len(part.template.family.dst)
-        sides[0].add([family.src[member] for member in part.members], _src_lanes(part))
-        sides[1].add([family.dst] * len(part.runs), _dst_lanes(part))
+        sides[0].add([family.src[member] for member in part.members], _lanes(part, _at_src))
+        sides[1].add([family.dst] * len(part.runs), _lanes(part, _at_dst))
         slots += [run.lane.slots for run in part.runs] * count
         places += [places_of(meeting) for meeting in part.meetings] * count
     turn = None
@@ -248,33 +248,19 @@ def _lists_of(sending: Sending, src: Layout, dst: Layout) -> Lists:
 Lanes = NDArray[np.uint64]
 
 
-def _src_lanes(part: Part) -> Lanes:
-    rows = [
-        (
-            run.lane.src,
-            run.lane.length,
-            met.src_sub,
-            run.src_sub_stride or run.lane.length,
-            run.lane.runs,
-            run.lane.src_step,
-        )
-        for run, met in zip(part.runs, part.meetings, strict=True)
-    ]
-    return np.array(rows, dtype=np.uint64).T
+def _at_src(run: Run, met: Meeting) -> tuple[int, int, int, int]:
+    return run.lane.src, met.src_sub, run.src_sub_stride, run.lane.src_step
 
 
-def _dst_lanes(part: Part) -> Lanes:
-    rows = [
-        (
-            run.lane.dst,
-            run.lane.length,
-            met.dst_sub,
-            run.dst_sub_stride or run.lane.length,
-            run.lane.runs,
-            run.lane.dst_step,
-        )
-        for run, met in zip(part.runs, part.meetings, strict=True)
-    ]
+def _at_dst(run: Run, met: Meeting) -> tuple[int, int, int, int]:
+    return run.lane.dst, met.dst_sub, run.dst_sub_stride, run.lane.dst_step
+
+
+def _lanes(part: Part, at: Callable[[Run, Meeting], tuple[int, int, int, int]]) -> Lanes:
+    rows = []
+    for run, met in zip(part.runs, part.meetings, strict=True):
+        start, subs, sub_stride, step = at(run, met)
+        rows.append((start, run.lane.length, subs, sub_stride or run.lane.length, run.lane.runs, step))
     return np.array(rows, dtype=np.uint64).T
 
 
