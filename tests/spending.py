@@ -175,6 +175,15 @@ def sectioned(regions: int, sections: int, by_region: bool = False) -> tuple[Any
     return both, turned
 
 
+def alike(count: int, sections: int) -> tuple[Any, Any]:
+    """So many pages, no two alike, whose sections have an axis of one index."""
+    held = [[section(["a", 0, 1], offset=sections * n + i) for i in range(sections)] for n in range(count)]
+    both = columns(count, pages=held, page_of=list(range(count)), length=count * sections)
+    if sections > 1:
+        both["section_names"] = {"pages": [[f"+{i}" for i in range(sections)]] * count}
+    return both, both
+
+
 def segments(count: int, regions: int = 1) -> tuple[Any, Any]:
     message = columns(regions)
     message["segments"] = {str(i): [[64 * n + 2**40 * i for n in range(0, 2 * count, 2)], 1, 0] for i in range(regions)}
@@ -311,6 +320,9 @@ NAMED: dict[str, Callable[[], tuple[Any, Any]]] = {
     "sections": lambda: sectioned(768, 2**6),
     "sections named by region": lambda: sectioned(768, 2**6, True),
     "sections of one page": lambda: sectioned(1, 2**12),
+    "sections of one page, as many as it may have": lambda: alike(1, 3 * 2**11 - 1),
+    "sections of one page, one too many": lambda: alike(1, 3 * 2**11),
+    "pages of one section, as many as there may be": lambda: alike(2**12, 1),
     "names of sections": section_names,
     "segments": lambda: segments(50_000),
     "segments in many regions": lambda: segments(50, 1000),

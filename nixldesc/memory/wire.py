@@ -42,6 +42,8 @@ MAX_REGIONS = 3 * 2**14
 MAX_SECTIONS = 3 * 2**14
 MAX_TAKEN_LISTS = 2**17
 MAX_NAME_BYTES = 2**23
+#: Distinct pages, their sections and the axes of these: each is proved and planned by itself, and layers share pages.
+MAX_PAGE_ITEMS = 3 * 2**12
 #: Pages of more sections are not kept for the next message.
 MAX_KEPT_SECTIONS = 16
 
@@ -444,10 +446,10 @@ def _read_pages(d: dict[str, Any], reader: _Columns, names: tuple[str, ...], len
     of = reader.indices("page_of")
     if max(of) >= len(given):
         raise GeometryError(f"layout: page_of names page {brief(max(of))}, there are {len(given)}")
-    kinds: list[Page] = [
-        () if item == _OPAQUE else _page(_frozen(item, f"layout: pages[{i}]"), f"layout: pages[{i}]")
-        for i, item in enumerate(given)
-    ]
+    frozen = [None if item == _OPAQUE else _frozen(item, f"layout: pages[{i}]") for i, item in enumerate(given)]
+    if len(frozen) + sum([1 + len(axes) for page in frozen if page for axes, *_ in page]) > MAX_PAGE_ITEMS:
+        raise GeometryError(f"layout: more than {MAX_PAGE_ITEMS} pages, their sections and axes, counted together")
+    kinds: list[Page] = [() if page is None else _page(page, f"layout: pages[{i}]") for i, page in enumerate(frozen)]
     sizes = [1 if item == _OPAQUE else len(kind) for item, kind in zip(given, kinds, strict=True)]
     if max(sizes) * len(of) > MAX_SECTIONS and sum([sizes[number] for number in of]) > MAX_SECTIONS:
         raise GeometryError(f"layout: more than {MAX_SECTIONS} sections")

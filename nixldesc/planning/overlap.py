@@ -171,31 +171,30 @@ def _starts(at: tuple[int, int], loops: Sequence[Loop]) -> Iterator[tuple[int, i
 def _joined(lanes: list[Lane]) -> list[Lane]:
     """Join neighbours that touch on both sides and repeat alike; a joined lane names each of its slots once."""
     joined: list[Lane] = []
+    slots: list[dict[int, None]] = []  # of each: thousands may become one
     for lane in lanes:
         both = _join(joined[-1], lane) if joined else None
         if both is None:
             joined.append(lane)
+            slots.append(dict.fromkeys(lane.slots))
         else:
             joined[-1] = both
-    return joined
+            slots[-1].update(dict.fromkeys(lane.slots))
+    return [lane._replace(slots=tuple(named)) for lane, named in zip(joined, slots, strict=True)]
 
 
 def _join(a: Lane, b: Lane) -> Lane | None:
-    """Return two lanes as one, None where they are not: b goes on where a ends, in each run or after the last."""
+    """Return two lanes as one of a's slots, None where they are not: b goes on where a ends, in each run or at last."""
     if a.length + a.dst == b.dst and a.length + a.src == b.src and a.runs == b.runs:
         whole = a.length + b.length
         if a.runs == 1:
-            return Lane(a.dst, a.src, whole, 1, whole, whole, _slots(a, b))
+            return Lane(a.dst, a.src, whole, 1, whole, whole, a.slots)
         if (a.dst_step, a.src_step) == (b.dst_step, b.src_step) and whole <= min(a.dst_step, a.src_step):
             if a.dst_step == a.src_step == whole:  # the runs touch, too
                 whole *= a.runs
-                return Lane(a.dst, a.src, whole, 1, whole, whole, _slots(a, b))
-            return a._replace(length=whole, slots=_slots(a, b))
+                return Lane(a.dst, a.src, whole, 1, whole, whole, a.slots)
+            return a._replace(length=whole)
     alike = (a.length, a.dst_step, a.src_step) == (b.length, b.dst_step, b.src_step) and min(a.runs, b.runs) > 1
     if alike and a.dst + a.runs * a.dst_step == b.dst and a.src + a.runs * a.src_step == b.src:
-        return a._replace(runs=a.runs + b.runs, slots=_slots(a, b))
+        return a._replace(runs=a.runs + b.runs)
     return None
-
-
-def _slots(a: Lane, b: Lane) -> tuple[int, ...]:
-    return a.slots if b.slots[0] in a.slots else (*a.slots, *b.slots)

@@ -39,6 +39,7 @@ def test_what_is_refused_says_what_would_be_spent() -> None:
         "many runs of many regions": "one block of each region would be",
         "too many regions": "65536 (int) names numbered from 0 (int) on are no names of regions",
         "too many sections": "more than 49152 sections",
+        "sections of one page, one too many": "more than 12288 pages, their sections and axes, counted together",
         "names of sections": "layout: the names of its sections are more than 8388608 bytes",
         "groups": "its regions take more than 131072 lists of blocks",
         "sub-blocks of one row": "pieces, counted together, which one block id would stand for; at most 4,194,304",
