@@ -272,20 +272,17 @@ def launched(agent: Agent, operation: str, shares: Sequence[Share], notify: byte
     """Start a request and return its Transfer, which keeps `owner` alive."""
     if not isinstance(notify, bytes):
         raise TypeError(f"notify must be bytes, got {notify!r:.80} ({type(notify).__name__})")
-    uncarried = False
     for share in shares:
         if share.traffic.left:
             share.traffic.reap()
-        uncarried = uncarried or len(share.legs) != 1 or not share.legs[0].ready.route.carries
-    if notify and uncarried:
-        silent = silent_backends(agent)
-        if silent:
-            raise refused(
-                TransferError(
-                    f"notify= needs a backend that can notify, and this agent has {silent} alone: make it with "
-                    f'backends=["UCX", ...] too, or start without notify; "DONE" says that the bytes are there'
-                )
+    silent = silent_backends(agent) if notify else ""
+    if silent:
+        raise refused(
+            TransferError(
+                f"notify= needs a backend that can notify, and this agent has {silent} alone: make it with "
+                f'backends=["UCX", ...] too, or start without notify; "DONE" says that the bytes are there'
             )
+        )
     flight = Flight(agent, operation, shares)
     try:
         flight.launch(notify)

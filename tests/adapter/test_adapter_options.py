@@ -57,6 +57,21 @@ def test_sections_are_taken_from_the_pairs_that_have_them(pair: Pair) -> None:
     pair.close()
 
 
+def test_a_message_that_no_backend_can_carry(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NIXL says so when the bytes are on their way; here nothing has begun."""
+    monkeypatch.setattr(pair.mine, "backends", {"POSIX": 1, "GDS": 2}, raising=False)
+    nothing: list[list[int]] = [[]]
+    for tables in ([[3]], nothing):
+        with pytest.raises(TransferError, match=r"needs a backend that can .* this agent has POSIX, GDS alone"):
+            pair.peer.start(tables, tables, notify=b"r")
+    assert pair.steps("make") == []
+    pair.peer.start([[3]], [[0]]).release()
+    monkeypatch.setattr(pair.mine, "backends", {"POSIX": 1, "UCX": 2}, raising=False)
+    pair.peer.start([[3]], [[0]], notify=b"r").release()
+    assert pair.theirs.get_new_notifs() == {pair.mine.name: [b"r"]}
+    pair.close()
+
+
 def test_a_slice_for_a_peer_of_several_pairs_is_refused(pair: Pair) -> None:
     with pytest.raises(PeerMismatchError, match="has 2 list pairs, which count their regions apart"):
         pair.peer.start([[3]], [[0]], regions=slice(0, 1))
@@ -139,6 +154,21 @@ def test_memory_that_a_second_peer_names_is_not_deregistered_after_the_first() -
         peer.release()
     held.release()
     assert own.agent.live()["ranges"] == 0
+    engine.registration.release()
+
+
+def test_memory_is_free_when_its_own_lists_are_gone_whatever_others_name() -> None:
+    engine, own = Engine("other", 1), Self()
+    own.agent.add_remote_agent(engine.agent.get_agent_metadata())
+    held, also = own.register(0, N), own.register(N, N)
+    theirs = Layout(engine.layout.regions[:1])
+    first, second = (prepare(own.agent, "other", (theirs, own.layout(at))) for at in (0, N))
+    first.release()
+    held.release()
+    with pytest.raises(TransferError, match="1 prepared lists still name this memory"):
+        also.release()
+    second.release()
+    also.release()
     engine.registration.release()
 
 
