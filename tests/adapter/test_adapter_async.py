@@ -64,6 +64,26 @@ def test_several_tasks_await_one_transfer_and_the_loop_goes_on(pair: Pair) -> No
     pair.close()
 
 
+def test_a_loop_is_not_kept_waiting(pair: Pair) -> None:
+    """The pause between two looks is a few times what a look takes, and far below a second."""
+    asked: list[float] = []
+
+    pair.mine.polls = 20
+    with pair.peer.start([[3]], [[0]]) as transfer:
+        loop = asyncio.new_event_loop()
+        later = loop.call_later
+
+        def soon(delay: float, *args: Any) -> Any:
+            asked.append(delay)
+            return later(min(delay, 0.001), *args)
+
+        loop.call_later = soon  # type: ignore[method-assign, assignment]
+        assert loop.run_until_complete(wait(transfer)) == "DONE"
+        loop.close()
+    assert len(asked) > 10 and min(asked) < 0.1, asked
+    pair.close()
+
+
 def test_a_failure_is_a_status_not_an_exception(pair: Pair) -> None:
     pair.mine.polls = 3
     pair.mine.fail("poll", "NIXL_ERR_REMOTE_DISCONNECT", after=1)

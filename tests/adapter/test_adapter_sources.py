@@ -70,6 +70,15 @@ def test_a_request_from_two_sources_is_one_transfer() -> None:
     two.close()
 
 
+def test_sections_are_looked_for_over_all_sources() -> None:
+    two = Two()
+    with two.peers.start({0: [[3]], 1: [[5]]}, [[6]], sections=iter(["k"])) as transfer:  # read once, not once a source
+        assert transfer.num_descs == 2
+    with pytest.raises(PeerMismatchError, match="peer 'p0', 'p1': no section 'w' is moved; sections are 'k'"):
+        two.peers.start({0: [[3]], 1: [[5]]}, [[6]], sections=["w"])
+    two.close()
+
+
 def test_every_handle_of_every_source_is_made_before_the_first_is_posted() -> None:
     two = Two()
     two.peers.start({0: [[3]], 1: [[5]]}, [[6]], notify=b"r").release()

@@ -40,21 +40,26 @@ TESTS: dict[str, str] = {
     "errors.py": "memory/test_words.py",
     "kernels": "request/test_words_requests.py request/test_words_pairs.py request/test_positions.py "
     "memory/test_layout_oracle.py request/test_hostile.py request/test_hostile_out.py request/test_hostile_code.py "
-    "request/test_pair_properties.py planning/test_cases.py testing/test_painted_kinds.py",
+    "request/test_whole_requests.py request/test_pair_properties.py planning/test_cases.py "
+    "testing/test_painted_kinds.py",
     "memory": "memory/test_words.py memory/test_words_arrays.py memory/test_mesh_ranges.py memory/test_segments.py "
     "memory/test_layout_oracle.py memory/test_arrays.py planning/test_words_plans.py planning/test_once_wrong.py "
-    "planning/test_cases.py house/test_pickle.py memory/test_stranger.py",
+    "planning/test_cases.py house/test_pickle.py house/test_layout_examples.py memory/test_stranger_objects.py "
+    "memory/test_stranger.py",
     "planning": "planning/test_meeting.py planning/test_bind.py planning/test_limits_and_costs.py "
-    "planning/test_words_plans.py "
-    "planning/test_once_wrong.py "
-    "planning/test_source_ranks_cp.py planning/test_cases_2.py "
-    "planning/test_cases.py request/test_positions.py planning/test_costs_of_strangers.py",
+    "planning/test_words_plans.py planning/test_once_wrong.py "
+    "planning/test_source_ranks_cp.py planning/test_plan_desc_ids.py planning/test_known.py planning/test_boxes.py "
+    "planning/test_many_segments.py planning/test_shared_tables.py request/test_whole_requests.py "
+    "planning/test_cases_2.py planning/test_cases.py request/test_positions.py planning/test_costs_of_strangers.py",
     "request": "request/test_words_requests.py request/test_words_pairs.py request/test_positions.py "
-    "request/test_hostile.py request/test_hostile_out.py request/test_pair_properties.py planning/test_cases.py "
+    "request/test_whole_requests.py request/test_forgotten_groups.py request/test_hostile.py "
+    "request/test_hostile_out.py request/test_pair_properties.py planning/test_cases.py "
     "planning/test_once_wrong.py house/test_pickle.py testing/test_painted_kinds.py",
     "adapter": "adapter/test_adapter.py adapter/test_adapter_ids.py adapter/test_adapter_lists.py "
     "adapter/test_adapter_failures.py adapter/test_adapter_state.py adapter/test_adapter_release.py "
-    "adapter/test_adapter_doubt.py adapter/test_adapter_leaving.py testing/test_conformance.py",
+    "adapter/test_adapter_doubt.py adapter/test_adapter_leaving.py adapter/test_adapter_options.py "
+    "adapter/test_adapter_sources.py adapter/test_adapter_async.py adapter/test_adapter_signals.py "
+    "testing/test_conformance.py",
     "testing": "testing/test_painted_oracle.py testing/test_painted.py testing/test_loopback.py "
     "testing/test_loopback_refusals.py testing/test_conformance.py testing/test_strategies.py "
     "testing/test_painted_kinds.py planning/test_cases.py",
@@ -231,6 +236,7 @@ class Run(NamedTuple):
     noticed: bool
     how: str
     seconds: float
+    processor: float = 0.0  # seconds, too
 
 
 def run_tests(arguments: list[str], log: Path, seconds: int) -> Run:
@@ -239,12 +245,12 @@ def run_tests(arguments: list[str], log: Path, seconds: int) -> Run:
     child = os.fork()
     if not child:
         _in_child(arguments, log, seconds)
-    _, status = os.waitpid(child, 0)
-    took = time.monotonic() - began
+    _, status, usage = os.wait4(child, 0)
+    took = time.monotonic() - began, usage.ru_utime + usage.ru_stime
     if os.WIFSIGNALED(status):
-        return Run(True, signal.Signals(os.WTERMSIG(status)).name, took)
+        return Run(True, signal.Signals(os.WTERMSIG(status)).name, *took)
     code = os.WEXITSTATUS(status)
-    return Run(code != 0, {0: "passed", 1: "failed", 2: "no import"}.get(code, f"status {code}"), took)
+    return Run(code != 0, {0: "passed", 1: "failed", 2: "no import"}.get(code, f"status {code}"), *took)
 
 
 #: Hypothesis is there before pytest looks for it: that its own assertions are not rewritten is no matter here.
@@ -343,7 +349,7 @@ def main(count: int, seed: int, word: str) -> int:
             if whole.noticed:
                 say(f"without any bug, the tests of {bug.path} fail:\n{log.read_text()[-3000:]}")
                 return 2
-            limits[kind] = int(whole.seconds * 3) + 30
+            limits[kind] = int(whole.processor * 3) + 20
         if bug.key() in known:
             spared += 1
             continue

@@ -42,6 +42,24 @@ def test_an_id_that_resizes_its_list(door: Door, length: int, at: int) -> None:
 
 
 @every_door
+def test_what_a_list_grew_by_is_not_looked_at(door: Door) -> None:
+    """There is room for as many ids as it had, and not for one more."""
+    looked: list[int] = []
+
+    def look() -> int:
+        looked.append(5)
+        return 5
+
+    def grow() -> int:
+        ids.append(Indexed(look))
+        return 5
+
+    ids: list[Any] = [5, 0, Indexed(grow)]
+    refused(door, ids, BlockIdError, f"{door.where}: the list changed from 3 to 4 ids while it was read")
+    assert looked == []
+
+
+@every_door
 def test_an_id_that_only_its_list_held(door: Door) -> None:
     def vanish() -> int:
         ids[:] = [5, 0, 63]
