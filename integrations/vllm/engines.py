@@ -3,6 +3,7 @@
 An engine is a process (with TP 2: a front and two workers, forked as well) that answers JSON lines on a socket.
 """
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -13,10 +14,11 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-PATIENCE_SECONDS = 900
+PATIENCE_SECONDS = 300
 
 ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
@@ -55,10 +57,18 @@ def import_vllm() -> float:
     return time.time() - began
 
 
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
+def free_ports() -> Iterator[int]:
+    """Yield ports below those that systems give to whoever asks for any: no other engine's connection gets one."""
+    for port in range(20_000 + os.getpid() % 10_000, 32_768):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        yield port
+
+
+_PORTS = free_ports()
 
 
 class EngineError(RuntimeError):
@@ -72,10 +82,11 @@ class Engine:
         self.name, self.log, self._up = name, log, False
         here, there = socket.socketpair()
         here.settimeout(PATIENCE_SECONDS)
+        port = next(_PORTS)
         self.pid = os.fork()
         if self.pid == 0:
             here.close()
-            _child(llm, there, log)
+            _child(llm, there, log, port)
         there.close()
         self._talk, self._lines = here, here.makefile("rw")
 
@@ -100,8 +111,13 @@ class Engine:
             raise EngineError(f"{self.name}: {answer['error']}")
         return answer
 
+    def hang_up(self) -> None:
+        """Tell it to end; closing would not, for engines that were forked later hold this end too."""
+        with contextlib.suppress(OSError):  # it has ended
+            self._talk.shutdown(socket.SHUT_RDWR)
+
     def stop(self) -> None:
-        """End the process and its children; a process group of its own."""
+        """Wait for its end; end it if that takes long, with its children: a process group of its own."""
         self._lines.close()
         self._talk.close()
         for _ in range(100):
@@ -112,12 +128,12 @@ class Engine:
         os.waitpid(self.pid, 0)
 
 
-def _child(llm: dict[str, Any], lines: socket.socket, log: Path) -> None:
+def _child(llm: dict[str, Any], lines: socket.socket, log: Path, port: int) -> None:
     os.setpgid(0, 0)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(file, 1)
     os.dup2(file, 2)
-    os.environ["VLLM_NIXL_SIDE_CHANNEL_PORT"] = str(free_port())
+    os.environ["VLLM_NIXL_SIDE_CHANNEL_PORT"] = str(port)
     try:
         _serve(llm, lines)
     except BaseException:
@@ -180,7 +196,16 @@ def _generate(
 
 
 def _forget(engine: Any) -> dict[str, Any]:
-    return {"forgotten": engine.reset_prefix_cache()}
+    """Empty the prefix cache, which a block that is held (not yet fetched, say) prevents."""
+    core = engine.llm_engine.engine_core.engine_core
+    began = time.time()
+    while not engine.reset_prefix_cache():
+        if time.time() - began > 60:
+            raise RuntimeError("the prefix cache cannot be emptied: blocks are held")
+        if core.scheduler.has_requests():
+            engine.llm_engine.step()
+        time.sleep(0.01)
+    return {}
 
 
 def _metrics(engine: Any) -> dict[str, Any]:

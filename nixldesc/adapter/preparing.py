@@ -55,8 +55,9 @@ def prepare(
     ``start_ids`` alone. `local` says which side is this agent's: "dst" posts READ, "src" posts WRITE.
 
     With ``{source rank: peer name}`` and a whole Plan the result is a :class:`PreparedSources`, whose ``start`` moves
-    a request from all sources as one Transfer. Ranks that the plan takes nothing from may be named too. This agent is
-    the destination then; a writer prepares its own entry of each destination's plan.
+    a request from all sources as one Transfer. Ranks that the plan takes nothing from may be named too: they only get
+    the message of each request, for a sender that frees its blocks when all readers have said so. This agent is the
+    destination then; a writer prepares its own entry of each destination's plan.
 
     The agent's own list is prepared once per distinct Layout and shared by all its peers. Where NIXL takes no N x 5
     list (before 1.5), N x 3 is prepared instead, of at most `dense_limit` bytes (24 per descriptor).
@@ -103,8 +104,8 @@ def _prepare_sources(
         )
     peers: dict[int, PreparedPeer] = {}
     try:
-        for rank, pairs in made.items():
-            peers[rank] = _prepare_peer(agent, named[rank], pairs, local, dense_limit)
+        for rank, name in named.items():
+            peers[rank] = _prepare_peer(agent, name, made.get(rank, ()), local, dense_limit)
     except BaseException:
         for peer in reversed(tuple(peers.values())):
             peer._leave("a failed prepare")

@@ -27,8 +27,9 @@ __all__ = ["PreparedSources"]
 class PreparedSources:
     """The prepared lists of all sources of a plan, made by ``prepare(agent, {source rank: peer name}, made)``.
 
-    `peers` holds the :class:`PreparedPeer` of each source rank that has something to send, for what concerns one of
-    them (``start_ids``, ``abandon``). A context manager, which ends as a PreparedPeer's does.
+    `peers` holds the :class:`PreparedPeer` of each rank that was named, for what concerns one of them (``start_ids``,
+    ``abandon``); a rank that the plan takes nothing from has no lists. A context manager, which ends as a PreparedPeer's
+    does.
 
     >>> import numpy as np
     >>> from nixldesc import Layout, Region, plan
@@ -79,19 +80,20 @@ class PreparedSources:
         """Start moving one request's blocks from all sources, as one Transfer.
 
         `src_blocks` maps each source rank of the plan to its block tables (what it holds for other ranks is not looked
-        at); `options` are those of ``DlistPair.desc_ids``. Every handle is made before the first is posted. Each
-        source gets `notify` once, when all bytes that it had to send are there and nothing of the request has failed
-        so far; the Transfer is "DONE" when all of them are.
+        at); `options` are those of ``DlistPair.desc_ids``. Every handle is made before the first is posted. Each rank
+        that was named gets `notify` once, when all bytes that it had to send are there (at once, if it sends none) and
+        nothing of the request has failed so far; the Transfer is "DONE" when all of them are.
 
         Raises as ``PreparedPeer.start`` does, and BlockIdError for a source without tables.
         """
-        missing = [rank for rank in self.peers if rank not in src_blocks]
+        missing = [rank for rank, peer in self.peers.items() if peer.pairs and rank not in src_blocks]
         if missing:
             ranks = ", ".join(map(str, missing))
             raise refused(BlockIdError(f"src_blocks has no tables of source {ranks}; give the request's own, or []"))
         known_sections(tuple(self.peers.values()), options)
         shares = [
-            Share(peer._traffic, peer._legs(src_blocks[rank], dst_blocks, options)) for rank, peer in self.peers.items()
+            Share(peer._traffic, peer._legs(src_blocks.get(rank, ()), dst_blocks, options))
+            for rank, peer in self.peers.items()
         ]
         return launched(self._agent, self.operation, shares, notify, self)
 

@@ -38,7 +38,7 @@ class Two:
         for rank in range(2):
             self.d.add_remote_agent(self.p[rank].get_agent_metadata())
         self.made = nixldesc.plan(mine, {rank: layout for rank, (_, layout, _) in sides.items()})
-        self.peers = prepare(self.d, {0: "p0", 1: b"p1".decode(), 2: "p2"}, self.made, local="dst")
+        self.peers = prepare(self.d, {0: "p0", 1: b"p1".decode()}, self.made, local="dst")
 
     def told(self) -> dict[int, list[bytes]]:
         return {rank: self.p[rank].get_new_notifs().get("d", []) for rank in range(2)}
@@ -125,6 +125,27 @@ def test_a_source_with_nothing_to_send_is_told_at_once() -> None:
     with pytest.raises(TransferError):
         two.peers.start({0: [[3]], 1: [Blocks([], skip=1)]}, [[6]], notify=b"never")
     assert two.told() == {0: [], 1: []}
+    two.close()
+
+
+def test_a_rank_that_is_named_and_sends_nothing_is_told_of_every_request() -> None:
+    two = Two()
+    two.peers.release()
+    two.d.add_remote_agent(two.p[2].get_agent_metadata())
+    two.peers = prepare(two.d, {2: "p2", 0: "p0", 1: "p1"}, two.made)
+    assert two.peers.peers[2].pairs == ()
+    two.d.polls = math.inf
+    with two.peers.start({0: [[3]], 1: [[5]]}, [[6]], notify=b"r") as transfer:  # no tables of p2: it needs none
+        assert len(transfer.handles) == 2 and two.told() == {0: [], 1: []}
+        assert two.p[2].get_new_notifs() == {"d": [b"r"]}
+        two.land("p0", "p1")
+        assert transfer.wait(10) == "DONE" and two.told() == {0: [b"r"], 1: [b"r"]}
+        assert two.p[2].get_new_notifs() == {}
+    with two.peers.start({0: [], 1: []}, []) as silent:
+        assert silent.poll() == "DONE" and two.p[2].get_new_notifs() == {}
+    with pytest.raises(BlockIdError, match="src_blocks has no tables of source 1"):
+        two.peers.start({0: [[3]], 2: [[3]]}, [[6]], notify=b"never")
+    assert two.p[2].get_new_notifs() == {}
     two.close()
 
 

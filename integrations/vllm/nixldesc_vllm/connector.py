@@ -54,14 +54,12 @@ class Worker(NixlBaseConnectorWorker):
     # ------------------------------------------------------------- this engine
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
-        if (
-            self._physical_blocks_per_logical_kv_block != 1
-            or self.use_host_buffer
-            or self._bidirectional_kv_xfer_enabled
-        ):
+        kernel_blocks = self._physical_blocks_per_logical_kv_block != 1
+        if kernel_blocks or self.use_host_buffer or self._bidirectional_kv_xfer_enabled:
             raise NotImplementedError("kernel blocks smaller than blocks, host buffers and reading back from D")
         self._engines: dict[str, Engine] = {}
         self._plans: dict[tuple[int, ...], Plan] = {}
+        self._asked: dict[str, Any] = {}  # what D has said of a request that is pushed
         self.device_kv_caches = kv_caches
         self.transfer_topo = TransferTopology(  # whom to shake hands with
             tp_rank=self.tp_rank,
@@ -82,12 +80,16 @@ class Worker(NixlBaseConnectorWorker):
         self.compat_hash = compute_nixl_compatibility_hash(
             self.vllm_config, self.backend_name, transfer_mode=f"nixldesc {self._TRANSFER_MODE}"
         )
+        self.xfer_handshake_metadata = self._handshake()
+
+    def _handshake(self) -> NixlHandshakePayload:
+        """This rank's agent and memory, in vLLM's form: it reads the engine's id, the rest is for add_remote_agent."""
         hello = {
             "agent": self.nixl_wrapper.get_agent_metadata(),
             "layout": self._layout.to_dict(),
             "block_tokens": self._block_tokens,
         }
-        metadata = NixlAgentMetadata(  # vLLM reads the engine's id and hands the rest to add_remote_agent
+        metadata = NixlAgentMetadata(
             engine_id=self.engine_id,
             agent_metadata=msgspec.msgpack.encode(hello),
             kv_caches_base_addr=[],
@@ -101,7 +103,7 @@ class Worker(NixlBaseConnectorWorker):
             attn_backend_name=self.backend_name,
             physical_blocks_per_logical_kv_block=1,
         )
-        self.xfer_handshake_metadata = NixlHandshakePayload(self.compat_hash, msgspec.msgpack.encode(metadata))
+        return NixlHandshakePayload(self.compat_hash, msgspec.msgpack.encode(metadata))
 
     # ------------------------------------------------------------- the other engines
 
@@ -194,8 +196,7 @@ class PullWorker(NixlPullConnectorWorker, Worker):
         if not engine.peers:
             seat = {"dst_rank": self.tp_rank, "dst_size": self.world_size, "src_size": engine.tp_size}
             made = self._plan(self._layout, engine.layouts, **seat)
-            idle = [prepare(self.nixl_wrapper, name, ()) for rank, name in engine.names.items() if rank not in made]
-            engine.peers = [prepare(self.nixl_wrapper, engine.names, made), *idle]
+            engine.peers = [prepare(self.nixl_wrapper, engine.names, made)]
         return engine.peers
 
     def _read_blocks_for_req(self, req_id: str, meta: Any) -> None:
@@ -215,9 +216,8 @@ class PullWorker(NixlPullConnectorWorker, Worker):
                 src = self._tables(remote.block_ids, engine.block_tokens, remote.num_tokens)
                 dst = self._wanted(meta.local_block_ids, self._block_tokens, meta.local_num_computed_blocks)
             options = {"notify": notify, "null_block": 0, "tokens": remote.num_tokens}
-            sources, *idle = self._prepare(engine)
-            started = [sources.start(dict.fromkeys(engine.names, src), dst, **options)]
-            started += [peer.start([], [], notify=notify) for peer in idle]  # they send nothing, and wait to hear so
+            srcs = dict.fromkeys(engine.names, src)  # vLLM's ranks have the same blocks
+            started = [peer.start(srcs, dst, **options) for peer in self._prepare(engine)]
         except NixldescError as error:
             self._log_failure("transfer_setup_failed", req_id, error=error, meta=meta)
             self._handle_failed_transfer(req_id, None, self._recv_failures)
@@ -228,10 +228,6 @@ class PullWorker(NixlPullConnectorWorker, Worker):
 
 class PushWorker(NixlPushConnectorWorker, Worker):
     """P writes: the part of each of D's ranks' plans that is its own."""
-
-    def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
-        self._asked: dict[str, Any] = {}
-        super().register_kv_caches(kv_caches)
 
     def _prepare(self, engine: Engine) -> list[Any]:
         if not engine.peers:
@@ -288,27 +284,31 @@ class PushScheduler(NixlPushConnectorScheduler):
             asked["tokens"] = self._get_remote_prefill_token_count(request.num_prompt_tokens)
 
 
-class NixlConnector(vllm_connector.NixlPullConnector):
-    """D pulls."""
+class _Connector(vllm_connector.NixlBaseConnector):
+    """vLLM's, with our scheduler or our worker."""
+
+    scheduler: Any
+    worker: Any
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         vllm_connector.NixlBaseConnector.__init__(self, vllm_config, role, kv_cache_config)
         if role == KVConnectorRole.SCHEDULER:
-            self.connector_scheduler = PullScheduler(vllm_config, self.engine_id, kv_cache_config)
+            self.connector_scheduler = self.scheduler(vllm_config, self.engine_id, kv_cache_config)
         else:
-            self.connector_worker = PullWorker(vllm_config, self.engine_id, kv_cache_config)
+            self.connector_worker = self.worker(vllm_config, self.engine_id, kv_cache_config)
 
     @classmethod
     def supports_sleep_mode(cls, kv_transfer_config: Any) -> bool:
         return False
 
 
-class NixlPushConnector(vllm_connector.NixlPushConnector):
+class NixlConnector(_Connector, vllm_connector.NixlPullConnector):
+    """D pulls."""
+
+    scheduler, worker = PullScheduler, PullWorker
+
+
+class NixlPushConnector(_Connector, vllm_connector.NixlPushConnector):
     """P pushes."""
 
-    def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
-        vllm_connector.NixlBaseConnector.__init__(self, vllm_config, role, kv_cache_config)
-        if role == KVConnectorRole.SCHEDULER:
-            self.connector_scheduler = PushScheduler(vllm_config, self.engine_id, kv_cache_config)
-        else:
-            self.connector_worker = PushWorker(vllm_config, self.engine_id, kv_cache_config)
+    scheduler, worker = PushScheduler, PushWorker

@@ -7,6 +7,7 @@ layers interleaved inside a block): its strides say. Two kinds of layers keep so
     Mamba, GDN  a block is the convolution's state, projection after projection, then the SSM state
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -67,11 +68,8 @@ def _cpu_attention(name: str, cache: Any, heads: tuple[int, int]) -> list[Sectio
         v = [Axis("dim", 0, dims // 16, 16), Axis("token", 0, tokens // 2, 2), Axis("dim", 0, 16), Axis("token", 0, 2)]
     sections = []
     for part, axes, offset in (("k", k, 0), ("v", v, size)):
-        strides = [item]
-        for axis in axes[:0:-1]:
-            strides.insert(0, strides[0] * axis.size)
-        strides.insert(0, cache.stride(1) * item)
-        axes = [Axis("head", *heads), *axes]
+        within = [item * math.prod(axis.size for axis in axes[i + 1 :]) for i in range(len(axes))]
+        axes, strides = [Axis("head", *heads), *axes], [cache.stride(1) * item, *within]
         sections.append(Section(f"{name}.{part}", axes, item, offset=offset, strides=strides, dtype=str(cache.dtype)))
     return sections
 
