@@ -28,8 +28,8 @@ class PreparedSources:
     """The prepared lists of all sources of a plan, made by ``prepare(agent, {source rank: peer name}, made)``.
 
     `peers` holds the :class:`PreparedPeer` of each rank that was named, for what concerns one of them (``start_ids``,
-    ``abandon``); a rank that the plan takes nothing from has no lists. A context manager, which ends as a PreparedPeer's
-    does.
+    ``abandon``); a rank that the plan takes nothing from has no lists. A context manager, which ends as a
+    PreparedPeer does.
 
     >>> import numpy as np
     >>> from nixldesc import Layout, Region, plan
