@@ -119,8 +119,11 @@ SUITES = (
         "pull and push",
         "bfloat16",
         (
-            Case((1, 0), (1, 0), control=True),
-            Case((1, 0), (1, 0), "push"),
+            Case((1, 384), (1, 384), control=True),
+            Case((1, 512), (1, 512)),
+            Case((1, 384), (1, 512), stock="refuses"),
+            Case((1, 512), (1, 384), stock="refuses"),
+            Case((1, 384), (1, 384), "push"),
         ),
         ONE_AT_A_TIME,
     ),

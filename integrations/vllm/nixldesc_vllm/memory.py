@@ -23,6 +23,9 @@ def layout_of(worker: Any, kv_caches: Mapping[str, Any], tp_rank: int) -> Layout
 
     A writer describes its siblings so: of their memory only the geometry matters.
     """
+    on_cpu = any(backend.get_name() == "CPU_ATTN" for backend in worker.attn_backends)
+    total = 1 if worker.use_mla else worker.model_config.get_total_num_kv_heads()
+    heads = shard_range(total, worker.world_size, tp_rank)
     regions: list[Region] = []
     for name, cache in kv_caches.items():
         spec = worker._layer_specs.get(name)
@@ -31,10 +34,7 @@ def layout_of(worker: Any, kv_caches: Mapping[str, Any], tp_rank: int) -> Layout
         where = {"groups": (worker.kv_cache_config.transfer_group_index_by_layer[name],)}
         if isinstance(spec, MambaSpec):
             regions.append(_region(name, cache, _state(name, spec, worker.world_size, tp_rank), **where))
-            continue
-        total = 1 if worker.use_mla else worker.model_config.get_total_num_kv_heads()
-        heads = shard_range(total, worker.world_size, tp_rank)
-        if worker.backend_name == "CPU_ATTN":
+        elif on_cpu:
             regions.append(_region(name, cache, _cpu_attention(name, cache, heads), **where))
         else:
             regions += array_regions(name, cache, "block head token byte", ranges={"head": heads}, **where)
