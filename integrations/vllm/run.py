@@ -93,8 +93,8 @@ SUITES = (
         (
             Case((1, 32), (1, 32), "push"),
             Case((1, 64), (1, 64), "push"),
-            Case((1, 32), (1, 64), "push", "other tokens"),
-            Case((1, 64), (1, 32), "push", "refuses"),
+            Case((1, 32), (1, 64), "push", "not run"),  # P refuses, and D is not told: it waits
+            Case((1, 64), (1, 32), "push", "not run"),
         ),
     ),
     Suite("attention", "TP", "float32", _both_ways("pull", 32)),
