@@ -304,6 +304,12 @@ def test_sources_of_one_table_share_the_work_and_others_do_not() -> None:
     assert lists(got[2][0]) == lists(pairs[2][0].desc_ids([[5, 9], [7]], [[1, 0], [3]]))
 
 
+@pytest.mark.parametrize("tables", [None, 7, Blocks([5])], ids=str)
+def test_what_is_no_tables_behind_another_sources(tables: Any) -> None:
+    with pytest.raises(TypeError, match=r"src_blocks\[1\] must be a list with one .*, got"):
+        ids_over_sources(dict(wide()), {0: [[5, 6], [7]], 1: tables}, [[1, 0], [3]])
+
+
 def test_some_sources_dealt_tokens_and_places() -> None:
     made = plan(heads(0, 1), {rank: heads(0, 1, cp_rank=rank, cp_size=3) for rank in range(3)})
     dst = [Blocks(range(10, 18), at=[0, 1, 2, 3, 6, 7, 9, 11]), Blocks([1, 2], skip=4)]
@@ -339,6 +345,8 @@ def test_errors_over_sources_name_the_source() -> None:
 
 def test_blocks_aligned_without_memory() -> None:
     assert lists(align_blocks([5, 6], [7, 8])) == [[5, 6], [7, 8]]
+    assert lists(align_blocks([5, 6], [3], src_tokens=1, dst_tokens=2)) == [[5, 6], [6, 7]]
+    assert lists(align_blocks([3], [5, 6], src_tokens=2, dst_tokens=1)) == [[6, 7], [5, 6]]
     assert lists(align_blocks(Blocks([5, 6, 7], at=[0, 4, 9]), [1, 2, 3, 4, 0])) == [[5, 6], [1, 0]]
     assert lists(align_blocks([5, 0, 6], [7, 8, 0], null_block=0)) == [[5], [7]]
     assert lists(align_blocks([3], Blocks([8], skip=2), src_tokens=48, dst_tokens=16)) == [[11], [8]]

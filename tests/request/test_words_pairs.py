@@ -103,6 +103,12 @@ PAIRS = {
         "null_block 18446744073709551616",
         "32 bits",
     ),
+    "tokens below 0": no(
+        lambda: PAIR.desc_ids([[1]], [[1]], tokens=-1), BlockIdError, "tokens must be the number of tokens", "got -1"
+    ),
+    "tokens without end": no(
+        lambda: PAIR.desc_ids([[1]], [[1]], tokens=2**62), BlockIdError, "tokens must be the number", "got 46116860"
+    ),
     "src_blocks is None": no(
         lambda: PAIR.desc_ids(None, [[1]]), TypeError, "src_blocks must be a list with one list of block ids per KV"
     ),
