@@ -383,7 +383,7 @@ def _names(region: Region) -> tuple[str, ...]:
 
 def _own_places(src: Layout, dst: Layout, src_region: Region, dst_region: Region) -> Places:
     """Return where the lists of two regions stand that are paired as they are."""
-    src_tokens, dst_tokens = _sub_tokens(src_region), _sub_tokens(dst_region)
+    src_tokens, dst_tokens = _block_tokens(src_region), _block_tokens(dst_region)
     unit = src_tokens if src_tokens == dst_tokens else 0
     deals = _deal(src, src_region), _deal(dst, dst_region)
     if unit and deals[0] == deals[1]:
@@ -391,9 +391,10 @@ def _own_places(src: Layout, dst: Layout, src_region: Region, dst_region: Region
     return Places(_place(deals[0], src_region, unit), _place(deals[1], dst_region, unit), unit)
 
 
-def _sub_tokens(region: Region) -> int:
+def _block_tokens(region: Region) -> int:
+    """Return the tokens of a block where its sections say so, and the same; what is cut has no sections."""
     tokens = {section.block_tokens for section in region.sections}
-    return tokens.pop() // region.sub_blocks if len(tokens) == 1 else 0
+    return tokens.pop() if len(tokens) == 1 else 0
 
 
 def _deal(layout: Layout, region: Region) -> Place:
@@ -401,7 +402,7 @@ def _deal(layout: Layout, region: Region) -> Place:
     sharded = region.sub_blocks > 1 or any(section.cp and section.block_tokens for section in region.sections)
     if not sharded or layout.cp_size == 1:
         return Place()
-    tokens = _sub_tokens(region) * region.sub_blocks
+    tokens = _block_tokens(region)
     if not tokens and layout.cp_tokens:
         raise PeerMismatchError(
             f"region {region.name!r}: the layout deals {layout.cp_tokens} tokens at a time, but nothing says how many "

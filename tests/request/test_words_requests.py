@@ -182,6 +182,9 @@ TABLES = {
     "an id too many": no(
         lambda: expand_table(rows((0, 1, 0, 1, 2**31))), GeometryError, "2147483648 descriptors", "2**31 - 1"
     ),
+    "as many ids as there may be": no(
+        lambda: expand_table(rows((0, 1, 0, 1, 2**31 - 1)), np.zeros((1, 3), np.uint64)), ValueError, "out has shape"
+    ),
     "out too short": no(
         lambda: expand_table(rows(ROW), np.zeros((1, 3), np.uint64)), ValueError, "out has shape (1, 3)", "(2, 3)"
     ),
