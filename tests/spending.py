@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from nixldesc import Layout, NixldescError, _memory, plan
-from nixldesc.memory import sections, wire
+from nixldesc.memory import sections, wire_checks, wire_pages
 
 #: What any two messages of a megabyte may cost at most.
 BYTES = 64 * 2**20
 SECONDS = 1.0
 #: As many regions, or sections, as a message may speak of.
-MANY = wire.MAX_REGIONS
+MANY = wire_checks.MAX_REGIONS
 
 
 class Spent(NamedTuple):
@@ -64,7 +64,7 @@ def first_use(dst: Any, src: Any) -> str:
 def forget() -> None:
     """What earlier messages left behind is not to help this one."""
     _memory.forget()
-    wire._kept_page.cache_clear()
+    wire_pages._kept_page.cache_clear()
     sections._geometry.cache_clear()
 
 

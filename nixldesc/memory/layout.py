@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nixldesc._check import as_int, as_names, brief, few, is_many, is_plain
 from nixldesc._memory import Memory
 from nixldesc.errors import BlockIdError, GeometryError
-from nixldesc.memory import parallel_lists, ranges, sequence, wire
+from nixldesc.memory import parallel_lists, ranges, sequence, wire, wire_reading
 from nixldesc.memory.columns import (
     WHERE,
     Columns,
@@ -288,7 +288,7 @@ class Layout(Descriptors):
         nixldesc.errors.GeometryError: layout: version 99 is not understood, this library reads versions 2 and 1
         """
         try:
-            shape = wire.shape_of(d)
+            shape = wire_reading.shape_of(d)
             known = _KNOWN.get(shape) if shape else None
             layout = known.at(d) if known else None
             if layout is None:
@@ -305,10 +305,10 @@ class Layout(Descriptors):
 
     @classmethod
     def _read(cls, d: Any) -> Layout:
-        if wire.version_of(d) == 1:
+        if wire_reading.version_of(d) == 1:
             regions, (cp_rank, cp_size) = layout_from_version_1(d)
             return cls(regions, cp_rank=cp_rank, cp_size=cp_size)
-        columns, names, pages, given, bounds = wire.layout_from_dict(d)
+        columns, names, pages, given, bounds = wire_reading.layout_from_dict(d)
         place = _check_place(*given)
         sound = prove_columns(columns, bounds)
         if not sound:
@@ -428,7 +428,7 @@ class Known:
 
     def at(self, d: dict[str, Any]) -> Layout | None:
         """Return the layout of this shape whose blocks are where `d` says; None if that must be looked at closely."""
-        numbers, bounds = wire.read_where(d, self._shape)
+        numbers, bounds = wire_reading.read_where(d, self._shape)
         like = self._like
         columns = Columns(numbers, like.mem_types, like.groups, like.pieces, like.plain)
         if not prove_columns(columns, {**self._lens, **bounds}):

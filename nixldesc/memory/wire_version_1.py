@@ -13,13 +13,13 @@ checked here, geometry where a Layout is made.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from nixldesc._check import as_int, as_name, brief, few
+from nixldesc._check import as_name, brief
 from nixldesc.errors import GeometryError
 from nixldesc.memory.region import Region
 from nixldesc.memory.sections import MAX_AXES, Axis, Section
+from nixldesc.memory.wire_checks import as_list, as_size, prove_keys
 
 __all__ = ["layout_from_version_1"]
 
@@ -32,33 +32,35 @@ _SECTION_KEYS = ("name", "axes", "strides", "dtype", "cp", *_SECTION_INTS)
 
 def layout_from_version_1(d: Any) -> tuple[list[Region], tuple[int, int]]:
     """Return the regions and ``(cp_rank, cp_size)``; :class:`GeometryError` or :class:`TypeError` for anything else."""
-    _keys(d, _LAYOUT_KEYS, ("regions",), "layout")
-    regions = [_region(item, f"layout: regions[{i}]") for i, item in enumerate(_list(d["regions"], "layout: regions"))]
-    return regions, (_size(d.get("cp_rank", 0), "layout: cp_rank"), _size(d.get("cp_size", 1), "layout: cp_size"))
+    prove_keys(d, _LAYOUT_KEYS, ("regions",), "layout")
+    regions = [
+        _region(item, f"layout: regions[{i}]") for i, item in enumerate(as_list(d["regions"], "layout: regions"))
+    ]
+    return regions, (as_size(d.get("cp_rank", 0), "layout: cp_rank"), as_size(d.get("cp_size", 1), "layout: cp_size"))
 
 
 def _region(d: Any, what: str) -> Region:
-    _keys(d, _REGION_KEYS, ("name", "base_addr", "block_len", "num_blocks"), what)
-    fields: dict[str, Any] = {key: _size(d[key], f"{what}: {key}") for key in _REGION_INTS if key in d}
+    prove_keys(d, _REGION_KEYS, ("name", "base_addr", "block_len", "num_blocks"), what)
+    fields: dict[str, Any] = {key: as_size(d[key], f"{what}: {key}") for key in _REGION_INTS if key in d}
     if "mem_type" in d:
         fields["mem_type"] = as_name(d["mem_type"], f"{what}: mem_type")
     if d.get("groups") is not None:
-        groups = _list(d["groups"], f"{what}: groups")
-        fields["groups"] = [_size(group, f"{what}: groups[{i}]") for i, group in enumerate(groups)]
+        groups = as_list(d["groups"], f"{what}: groups")
+        fields["groups"] = [as_size(group, f"{what}: groups[{i}]") for i, group in enumerate(groups)]
     if d.get("sections") is not None:
-        sections = _list(d["sections"], f"{what}: sections")
+        sections = as_list(d["sections"], f"{what}: sections")
         fields["sections"] = [_section(item, f"{what}: sections[{i}]") for i, item in enumerate(sections)]
     return Region(as_name(d["name"], f"{what}: name"), **fields)
 
 
 def _section(d: Any, what: str) -> Section:
-    _keys(d, _SECTION_KEYS, ("name", "axes", "itemsize"), what)
-    fields: dict[str, Any] = {key: _size(d[key], f"{what}: {key}") for key in _SECTION_INTS if key in d}
+    prove_keys(d, _SECTION_KEYS, ("name", "axes", "itemsize"), what)
+    fields: dict[str, Any] = {key: as_size(d[key], f"{what}: {key}") for key in _SECTION_INTS if key in d}
     if "strides" in d:
-        strides = _list(d["strides"], f"{what}: strides")
-        fields["strides"] = [_size(step, f"{what}: strides[{i}]") for i, step in enumerate(strides)]
+        strides = as_list(d["strides"], f"{what}: strides")
+        fields["strides"] = [as_size(step, f"{what}: strides[{i}]") for i, step in enumerate(strides)]
     fields.update({key: d[key] for key in ("dtype", "cp") if key in d})
-    given = _list(d["axes"], f"{what}: axes")
+    given = as_list(d["axes"], f"{what}: axes")
     if len(given) > MAX_AXES:  # before a million of them are made
         raise GeometryError(f"{what}: {len(given)} axes, at most {MAX_AXES} are supported")
     axes = [_axis(item, f"{what}: axes[{i}]") for i, item in enumerate(given)]
@@ -68,28 +70,6 @@ def _section(d: Any, what: str) -> Section:
 def _axis(item: Any, what: str) -> Axis:
     if not isinstance(item, (list, tuple)) or len(item) != 3:
         raise GeometryError(f"{what} must be [name, start, stop], got {brief(item)}")
-    return Axis(as_name(item[0], f"{what}: name"), _size(item[1], f"{what}: start"), _size(item[2], f"{what}: stop"))
-
-
-def _size(value: Any, what: str) -> int:
-    number = as_int(value, what)
-    if not 0 <= number < 2**64:
-        raise GeometryError(f"{what} must be in 0 to 2**64 - 1, got {number}")
-    return number
-
-
-def _list(value: Any, what: str) -> Sequence[Any]:
-    if not isinstance(value, (list, tuple)):
-        raise GeometryError(f"{what} must be a list, got {brief(value)}")
-    return value
-
-
-def _keys(d: Any, known: tuple[str, ...], needed: tuple[str, ...], what: str) -> None:
-    if not isinstance(d, dict):
-        raise GeometryError(f"{what} must be a dict, got {brief(d)}")
-    odd = [key for key in d if key not in known]
-    if odd:
-        raise GeometryError(f"{what}: unknown key {brief(odd[0])}; known keys are {few(known, len(known))}")
-    for key in needed:
-        if key not in d:
-            raise GeometryError(f"{what}: key {key!r} is missing")
+    return Axis(
+        as_name(item[0], f"{what}: name"), as_size(item[1], f"{what}: start"), as_size(item[2], f"{what}: stop")
+    )

@@ -119,7 +119,7 @@ def test_a_fault_of_our_own_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(d: Any) -> Any:
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr("nixldesc.memory.layout.wire.layout_from_dict", broken)
+    monkeypatch.setattr("nixldesc.memory.layout.wire_reading.layout_from_dict", broken)
     forget()
     with pytest.raises(ZeroDivisionError, match="ours"):
         Layout.from_dict(GOOD)

@@ -12,7 +12,7 @@ import spending
 from spending import NAMED, spent
 
 from nixldesc import Layout
-from nixldesc.memory import wire
+from nixldesc.memory import wire_pages
 
 #: Those that take a blink; `tests/hard/search_cost.py` measures all of them.
 QUICK = (
@@ -53,7 +53,7 @@ def test_what_a_message_leaves_behind_is_small() -> None:
     for count in (2, 17, 1000):
         page = [spending.section(["a", 0, 2], offset=2 * i) for i in range(count)]
         Layout.from_dict(spending.columns(1, page, length=2 * count))
-    assert wire._kept_page.cache_info().currsize == 1
+    assert wire_pages._kept_page.cache_info().currsize == 1
 
 
 def test_the_search_counts() -> None:
