@@ -42,7 +42,8 @@ TESTS: dict[str, str] = {
     "memory/test_layout_oracle.py request/test_hostile.py request/test_hostile_out.py request/test_hostile_code.py "
     "request/test_whole_requests.py request/test_pair_properties.py planning/test_cases.py "
     "testing/test_painted_kinds.py",
-    "memory": "memory/test_words.py memory/test_words_arrays.py memory/test_mesh_ranges.py memory/test_segments.py "
+    "memory": "memory/test_words.py memory/test_words_arrays.py request/test_words_requests.py "
+    "memory/test_mesh_ranges.py memory/test_segments.py "
     "memory/test_layout_oracle.py memory/test_arrays.py planning/test_words_plans.py planning/test_once_wrong.py "
     "planning/test_cases.py house/test_pickle.py house/test_layout_examples.py memory/test_stranger_objects.py "
     "memory/test_stranger.py",

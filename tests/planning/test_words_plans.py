@@ -55,6 +55,9 @@ PLANS = {
     "a source is None": no(lambda: plan(DST, {0: None}), TypeError, "source 0 must be a Layout, got None"),
     "a rank is a str": no(lambda: plan(DST, {"0": DST}), TypeError, "source rank must be an int, got '0' (str)"),
     "a negative rank": no(lambda: plan(DST, {-1: DST}), PeerMismatchError, "source ranks must not be negative, got -1"),
+    "a rank beyond src_size behind another": no(
+        lambda: plan(DST, {0: DST, 3: DST}, src_size=2), PeerMismatchError, "src_size is 2, but source rank 3 is given"
+    ),
     "a derived layout": no(
         lambda: plan(Layout([region("d", sub_blocks=3)]), {0: DST}),
         PeerMismatchError,
