@@ -170,7 +170,7 @@ clean:
 
 # ---------------------------------------------------------------- inside a real engine
 
-# An environment of its own (set up in about 5 minutes, 3 GB), then about 15 minutes on two cores.
+# An environment of its own (set up in about 5 minutes, 3 GB), then about half an hour on two busy cores.
 # A part of it, some suites: make test-vllm ARGS='engines hybrid'
 .PHONY: test-vllm
 test-vllm: .venv/vllm-$(V)/installed

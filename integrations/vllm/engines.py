@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-PATIENCE_SECONDS = 300
+PATIENCE_SECONDS = 900
 
 ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
@@ -58,8 +58,8 @@ def import_vllm() -> float:
 
 
 def free_ports() -> Iterator[int]:
-    """Yield ports below those that systems give to whoever asks for any: no other engine's connection gets one."""
-    for port in range(20_000 + os.getpid() % 10_000, 32_768):
+    """Yield ports below those that systems give to whoever asks for any; another run begins at others."""
+    for port in range(20_000 + os.getpid() * 64 % 12_000, 32_768):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
