@@ -7,9 +7,13 @@ Two workers describe what their memory is; the overlap of the two descriptions i
     array_regions             the same from an array: its shape and strides say where everything lies
     attention_sections, mla_sections, state_sections      ready-made pages
     mesh_ranges, shard_range  what a rank holds of a sharded tensor, of an axis
-    plan                      destination layout + source layouts -> DlistPair per source: every byte exactly once
-    DlistPair.desc_ids        a request's block lists -> int32 descriptor ids for both prepared lists
+    plan -> Plan              destination layout + source layouts -> DlistPair per source: every byte exactly once
+    source_ranks              whom to ask before any layout is known; reader_counts: when a source's blocks are free
+    DlistPair.desc_ids        a request's block lists (BlockIds) -> int32 descriptor ids for both prepared lists
     Blocks                    where a block list starts (a cached prefix, a tail)
+    kernel_blocks             logical to kernel block ids; align_blocks: two lists by position, without a pair
+    expand_table              rows (addr, len, dev, stride, count) -> a row per descriptor
+    NixldescError             what is raised: GeometryError, BlockIdError, PeerMismatchError, TransferError
 
 and then :mod:`nixldesc.adapter` turns pairs into prepared NIXL handles, :mod:`nixldesc.testing` helps to test a
 connector without a GPU. Importing this package loads neither of them, nor nixl.

@@ -113,9 +113,9 @@ def _register(agent: Agent, descs: list[tuple[int, int, int, str]], mem_type: st
         return agent.register_memory(descs, mem_type)
     except Exception as e:
         advice = ""
-        if mem_type == "VRAM":
+        if mem_type in ("VRAM", "cuda"):
             advice = "; is this host memory? that is mem_type='DRAM', a Region's default is 'VRAM'"
-        elif mem_type not in ("DRAM", "cpu", "cuda"):
+        elif mem_type not in ("DRAM", "cpu"):
             have = ", ".join(getattr(agent, "backends", ())) or "none"
             advice = f"; has the agent a backend for {mem_type}? it has {have}"
         raise refused(TransferError(f"register of {len(descs)} {mem_type} ranges failed with {e}{advice}")) from e

@@ -24,7 +24,7 @@ from ._handles import (
     as_table_rows,
     check_range,
 )
-from ._memory import STORAGE, LoopbackError, Range, Rows, find_range
+from ._memory import MEM_TYPES, STORAGE, LoopbackError, Range, Rows, find_range
 
 __all__ = ["Registry", "check_registered"]
 
@@ -33,6 +33,9 @@ _agents: weakref.WeakValueDictionary[str, Registry] = weakref.WeakValueDictionar
 
 class Registry(Mailbox):
     """The half of LoopbackAgent that is set up before any transfer: memory, peers, prepared lists."""
+
+    #: What a memory may be called, as NIXL's agent says it: "cpu" and "cuda" too.
+    nixl_mems = MEM_TYPES
 
     def __init__(self, name: str, strided: bool) -> None:
         super().__init__()

@@ -270,3 +270,17 @@ def test_memory_types_and_ranges_that_cannot_be(tmp_path: Path) -> None:
     with open(os.devnull) as closed, pytest.raises(TransferError, match="has the agent a backend for FILE"):
         agent.fail("register")
         register(agent, Layout([Region("f", 0, 8, 8, mem_type="FILE", device_id=closed.fileno())]))
+
+
+def test_both_kinds_of_agent_take_the_old_names_of_memory() -> None:
+    buffer = np.zeros(64, np.uint8)
+    host = Layout([Region("k", buffer.ctypes.data, 16, 4, mem_type="cpu")])
+    with register(LoopbackAgent("old names"), host) as registered:
+        assert registered.ranges[0][2:] == (0, "cpu")
+
+
+def test_memory_that_is_not_on_a_gpu_is_hinted_at_by_the_old_name_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = LoopbackAgent("no gpu")
+    monkeypatch.setattr(agent, "register_memory", lambda *_: (_ for _ in ()).throw(RuntimeError("NIXL_ERR_BACKEND")))
+    with pytest.raises(TransferError, match=r"1 cuda ranges failed with NIXL_ERR_BACKEND; is this host memory\?"):
+        register(agent, Layout([Region("k", 4096, 16, 4, mem_type="cuda")]))

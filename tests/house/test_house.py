@@ -255,6 +255,12 @@ def test_help_on_the_testing_kit_needs_no_hypothesis() -> None:
     assert "nixldesc.testing.strategies" in modules_loaded_by(code)
 
 
+def test_the_head_of_help_names_all_that_is_public() -> None:
+    """What pydoc prints of each class is half Python's own, so the page begins with the whole list by task."""
+    head = (nixldesc.__doc__ or "").partition(">>>")[0]
+    assert [name for name in nixldesc.__all__ if name[0] != "_" and not re.search(rf"\b{name}\b", head)] == []
+
+
 def test_the_nixl_under_test_is_the_one_asked_for() -> None:
     """With an old one the adapter's tests are tests of its fallback, if it is really old."""
     agent = real_agent("house")
