@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from nixldesc import Layout, Region, attention_sections, mla_sections, plan, state_sections
+from nixldesc import DlistPair, Layout, Region, attention_sections, mla_sections, plan, state_sections
 
 Kind = Literal["GQA", "MLA", "hybrid"]
 KINDS: tuple[Kind, ...] = ("GQA", "MLA", "hybrid")
@@ -76,11 +76,16 @@ def layout(kind: Kind, tensors: int, tp_size: int, tp_rank: int, base: int) -> L
 Tables = list[tuple[NDArray[np.uint64], NDArray[np.uint64]]]
 
 
-def ours(dst: Layout, messages: Mapping[int, bytes], decode: Any) -> Tables:
-    """Decode, prove, plan, and both tables of every pair."""
+def planned(dst: Layout, messages: Mapping[int, bytes], decode: Any) -> list[DlistPair]:
+    """Decode, prove and plan."""
     srcs = {rank: Layout.from_dict(decode(message)) for rank, message in messages.items()}
     made = plan(dst, srcs, dst_rank=0, dst_size=1)
-    return [(pair.src.table(), pair.dst.table()) for pairs in made.values() for pair in pairs]
+    return [pair for pairs in made.values() for pair in pairs]
+
+
+def ours(dst: Layout, messages: Mapping[int, bytes], decode: Any) -> Tables:
+    """Decode, prove, plan, and both tables of every pair."""
+    return [(pair.src.table(), pair.dst.table()) for pair in planned(dst, messages, decode)]
 
 
 # --------------------------------------------------------------------------------------------------------- baseline

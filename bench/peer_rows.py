@@ -1,7 +1,8 @@
 """Rows of what a peer costs before its first request: plans, binding, handshakes, weights, the wire.
 
 "Met first" is a peer of a shape that this process has not seen: everything is proven and planned anew. "Met again" is
-another of a shape that it knows, the second engine of a fleet or a peer that has restarted: it owes its addresses.
+another of a shape that it knows, the second engine of a fleet or a peer that has restarted: it owes its addresses. The
+first engine is still connected then, so this side's lists are there, as the baseline's local table is.
 """
 
 from __future__ import annotations
@@ -169,7 +170,9 @@ def handshake_row(scale: Scale, what: str, case: handshake.Case) -> Iterator[Row
 
     for a, b in zip(ours(), baseline(), strict=True):
         same_bytes(a, b)
+    connected = [handshake.planned(case.dst, messages, decode) for messages in mine]
     yield Row(f"{what}, met again", race(baseline, ours, seconds=scale.seconds / 2), at_least(1))
+    del connected
     yield Row(f"{what}, met first", race(baseline, first(ours), seconds=scale.seconds / 2), NO_TARGET)
 
 

@@ -214,6 +214,7 @@ cdef inline tuple _report(Fault* fault):
     return (fault.code, fault.side, fault.group, fault.position, fault.extra)
 
 
+include "_plain.pxi"
 include "_read.pxi"
 include "_ids.pxi"
 include "_meet.pxi"

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from nixldesc._check import as_int, brief, check_ids_out
 from nixldesc.errors import BlockIdError
 from nixldesc.kernels import _kernels
-from nixldesc.memory.columns import Columns, IdForm, id_form, table_of
+from nixldesc.memory.columns import Columns, IdForm, forms_of, id_form, table_of
 from nixldesc.memory.ids import (
     MAX_LISTS,
     BlockIds,
@@ -46,13 +46,11 @@ Order = Literal["region", "group"]
 class Descriptors:
     """Regions as NIXL sees them: a table of rows, and ids that count along it. A Layout is one, and says more."""
 
-    __slots__ = ("_cache", "_forms", "_latest", "_starts", "columns", "names")
+    __slots__ = ("_cache", "_latest", "columns", "names")
 
     #: The regions' numbers and names.
     columns: Columns
     names: Sequence[str]
-    _forms: NDArray[np.int64]
-    _starts: NDArray[np.int64]
     _cache: dict[Any, Any]
     _latest: _kernels.LayoutProgram | None
 
@@ -71,7 +69,7 @@ class Descriptors:
         >>> Layout([Region("k", 0, 16, 4)]).num_descs
         4
         """
-        return int(self._starts[-1])
+        return int(self.starts[-1])
 
     @property
     def starts(self) -> NDArray[np.int64]:
@@ -81,7 +79,15 @@ class Descriptors:
         >>> Layout([Region("k", 0, 16, 4), Region("v", 64, 16, 4)]).starts
         array([0, 4, 8])
         """
-        return self._starts
+        starts: NDArray[np.int64] = self._once("starts", self._make_starts)
+        return starts
+
+    def _make_starts(self) -> NDArray[np.int64]:
+        starts = np.empty(len(self.columns) + 1, dtype=np.int64)
+        starts[0] = 0
+        self.columns.num_descs().cumsum(out=starts[1:])
+        starts.flags.writeable = False
+        return starts
 
     def table(self) -> NDArray[np.uint64]:
         """Return the strided table: uint64[rows, 5], rows ``(addr, len, dev, stride, count)`` in desc-id order.
@@ -102,7 +108,7 @@ class Descriptors:
         return rows
 
     def _make_rows(self) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
-        rows = table_of(self.columns, self._forms)
+        rows = table_of(self.columns, self.forms)
         for part in rows:
             part.flags.writeable = False
         return rows
@@ -131,7 +137,7 @@ class Descriptors:
 
     def _make_row_index(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         table, owners = self._rows()
-        starts = self._starts if self.columns.plain else row_starts(table)
+        starts = self.starts if self.columns.plain else row_starts(table)
         starts.flags.writeable = False
         return starts, owners
 
@@ -143,7 +149,19 @@ class Descriptors:
         >>> Layout([Region("k", 0, 16, 4)]).forms
         array([0])
         """
-        return self._forms
+        forms: NDArray[np.int64] = self._once("forms", lambda: forms_of(self.columns))
+        return forms
+
+    @property
+    def most_blocks(self) -> int:
+        """The blocks of the region that has most.
+
+        >>> from nixldesc import Layout, Region
+        >>> Layout([Region("k", 0, 16, 4), Region("v", 64, 16, 9)]).most_blocks
+        9
+        """
+        most: int = self._once("most blocks", lambda: int(self.columns.num_blocks.max()))
+        return most
 
     def id_form(self, region: int) -> IdForm:
         """Return how the ids of region number `region` follow its flat indices.
@@ -154,7 +172,7 @@ class Descriptors:
         """
         numbers = self.columns
         counts = (int(column[region]) for column in (numbers.num_blocks, numbers.sub_blocks, numbers.runs))
-        return id_form(int(self._forms[region]), *counts)
+        return id_form(int(self.forms[region]), *counts)
 
     def _check_desc_id(self, desc_id: int) -> int:
         desc_id = as_int(desc_id, "desc_id", BlockIdError)
@@ -178,8 +196,8 @@ class Descriptors:
     def _place(self, desc_id: int) -> tuple[int, tuple[int, int, int]]:
         """Return the region of a desc id, and its block, sub-block and run there."""
         desc_id = self._check_desc_id(desc_id)
-        index = bisect_right(self._starts, desc_id) - 1
-        form, local = self.id_form(index), desc_id - int(self._starts[index])
+        index = bisect_right(self.starts, desc_id) - 1
+        form, local = self.id_form(index), desc_id - int(self.starts[index])
         outer, j = divmod(local, form.runs) if form.run_step == 1 else divmod(local, form.run_step)[::-1]
         if form.uneven:
             k, block = divmod(outer, form.uneven)
@@ -253,7 +271,7 @@ class Descriptors:
         program: _kernels.LayoutProgram | None = self._cache.get((order, num_lists))
         if program is None:
             self._check_lists(num_lists)
-            program = layout_program(self.columns, self._forms, self._starts, order, num_lists)
+            program = layout_program(self.columns, self.forms, self.starts, order, num_lists)
             self._cache[order, num_lists] = program
         if order == "region":
             object.__setattr__(self, "_latest", program)

@@ -7,9 +7,6 @@ from dataclasses import FrozenInstanceError
 from functools import partial
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from nixldesc._check import as_int, as_names, brief, few, is_many, is_plain
 from nixldesc._memory import Memory
 from nixldesc.errors import BlockIdError, GeometryError
@@ -19,7 +16,6 @@ from nixldesc.memory.columns import (
     Columns,
     Pages,
     columns_of,
-    forms_of,
     pages_of,
     part_of,
     regions_of,
@@ -82,9 +78,9 @@ class Layout(Descriptors):
         lens = [region.block_len for region in regions]
         prove_pages(names, min(lens), lambda: lens, pages)
         columns = columns_of(regions)
-        _fill(self, columns, names, pages, place, forms_of(columns))
+        _fill(self, columns, names, pages, place)
         self._cache["regions"] = regions
-        prove_rows(columns, self._forms)
+        prove_rows(columns, self.forms)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise FrozenInstanceError(f"a Layout is frozen: {name!r} cannot be set")
@@ -319,7 +315,7 @@ class Layout(Descriptors):
             counts = zip(columns.num_blocks.tolist(), columns.sub_blocks.tolist(), columns.runs.tolist(), strict=True)
             prove_total(sum([blocks * subs * runs for blocks, subs, runs in counts]))
         layout = proven_layout(columns, names, pages, place)
-        prove_rows(columns, layout._forms)
+        prove_rows(columns, layout.forms)
         return layout
 
     def signature(self) -> str:
@@ -376,13 +372,8 @@ def _fill(
     names: Sequence[str],
     pages: Pages,
     place: tuple[int, int, int | None],
-    forms: NDArray[np.int64],
 ) -> None:
-    starts = np.empty(len(columns) + 1, dtype=np.int64)
-    starts[0] = 0
-    columns.num_descs().cumsum(out=starts[1:])
-    starts.flags.writeable = False
-    values: tuple[Any, ...] = (columns, names, pages, *place, forms, starts, {}, None)
+    values: tuple[Any, ...] = (columns, names, pages, *place, {}, None)
     for put, value in zip(_SETTERS, values):  # noqa: B905 (as many as slots; made for each peer's list)
         put(layout, value)
 
@@ -396,8 +387,6 @@ _SETTERS = tuple(
         "cp_rank",
         "cp_size",
         "cp_tokens",
-        "_forms",
-        "_starts",
         "_cache",
         "_latest",
     )
@@ -407,7 +396,7 @@ _SETTERS = tuple(
 def proven_layout(columns: Columns, names: Sequence[str], pages: Pages, place: tuple[int, int, int | None]) -> Layout:
     """Return a layout of columns that are known to be sound: a stranger's, once proven; parts of a proven layout's."""
     layout = object.__new__(Layout)
-    _fill(layout, columns, names, pages, place, forms_of(columns))
+    _fill(layout, columns, names, pages, place)
     return layout
 
 
@@ -435,6 +424,7 @@ class Known:
             return None
         layout = proven_layout(columns, *self._rest)
         layout._cache["kind"] = self._kind
+        layout._cache["most blocks"] = bounds["num_blocks"][1]
         return layout
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from nixldesc._check import as_int, as_name, brief
 from nixldesc.errors import GeometryError
+from nixldesc.kernels import _kernels
 from nixldesc.memory.columns import ROWS, WHERE, Columns, Pages
 from nixldesc.memory.region import total_blocks
 from nixldesc.memory.wire import VERSION, Place
@@ -107,31 +108,15 @@ def shape_of(d: Any) -> bytes | None:
     """
     if type(d) is not dict or not _WHERE & d.keys() or "segments" in d:
         return None
-    if not _is_short([value for key, value in d.items() if key not in _WHERE]):
+    plain = {key: value for key, value in d.items() if key not in _WHERE}
+    if not _kernels.is_short(plain, MAX_SHAPE, _MOST_LISTS):
         return None
     try:
         # Version 2 of the form says nothing of which objects are one. Of subclasses it refuses to say anything.
-        shape = marshal.dumps({key: value for key, value in d.items() if key not in _WHERE}, 2)
+        shape = marshal.dumps(plain, 2)
     except ValueError:
         return None
     return shape if len(shape) <= MAX_SHAPE else None
-
-
-def _is_short(items: Any) -> bool:
-    """Whether plain data is little in all: lists that hold one list many times are long though they are small."""
-    left, room, lists = [items], MAX_SHAPE, _MOST_LISTS
-    while left:
-        item = left.pop()
-        entries = [*item, *item.values()] if isinstance(item, dict) else item
-        room, lists = room - len(entries), lists - 1
-        if room < 0 or lists < 0:
-            return False
-        numbers = [entry for entry in entries if type(entry) is int]
-        if numbers and max(max(numbers), -min(numbers)) >> 64:
-            return False
-        room -= sum(map(len, [entry for entry in entries if isinstance(entry, (str, bytes, bytearray))]))
-        left += [entry for entry in entries if isinstance(entry, (list, tuple, dict))]
-    return room >= 0
 
 
 def read_where(d: dict[str, Any], shape: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], Bounds]:
@@ -167,6 +152,10 @@ class _Columns:
             return
         value = self._d[key]
         bound = 2**31 if key in _COUNTS else 2**64
+        found = _kernels.read_numbers(value, row) if type(value) is list else None
+        if found and found[1] < bound:
+            self.bounds[key] = found
+            return
         if type(value) is int:
             low = high = value
         else:

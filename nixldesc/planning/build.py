@@ -184,10 +184,7 @@ def is_small(dst: Layout, sources: Sequence[Source], sending: Sending) -> bool:
     lists = sending.lists(src, dst)
     if not lists.sides[0].plain or not lists.sides[1].plain:
         return False
-    lanes = len(lists.slots)
-    if max(dst.num_descs, src.num_descs) * lanes <= MAX_DESCS:
-        return True
-    return max(int(layout.columns.num_blocks.max()) for layout in (dst, src)) * lanes <= MAX_DESCS
+    return max(dst.most_blocks, src.most_blocks) * len(lists.slots) <= MAX_DESCS
 
 
 class Room:
