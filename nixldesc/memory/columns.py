@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nixldesc.kernels import _kernels
 from nixldesc.memory.region import Region, made_region
 from nixldesc.memory.sections import Section, renamed
 
@@ -38,14 +39,14 @@ __all__ = [
     "Columns",
     "DerivedNames",
     "IdForm",
+    "Laid",
     "Pages",
-    "Row",
     "columns_of",
     "has_twice",
     "id_form",
+    "laid_of",
     "pages_of",
     "table_of",
-    "total_rows",
 ]
 
 ONE, BLOCK, PIECE, RUN, RUN_BLOCK, EACH = range(6)
@@ -58,8 +59,6 @@ ROWS = (
     *("block_len", "block_stride", "sub_blocks", "sub_stride", "runs", "run_stride"),
 )
 WHERE = 3
-#: The rows that a plain region's row of the table is made of.
-_TABLE = np.array([ROWS.index(row) for row in ("base_addr", "block_len", "device_id", "block_stride", "num_blocks")])
 
 #: A page: the sections of one block.
 Page = tuple[Section, ...]
@@ -243,24 +242,45 @@ class IdForm(NamedTuple):
     run_step: int
 
 
-def forms_of(columns: Columns) -> NDArray[np.int64]:
-    """Return how the rows of each region are laid (see the module's header)."""
+class Laid(NamedTuple):
+    """How the rows of each region are laid (see the module's header), and how many they are: int64[regions] each."""
+
+    forms: NDArray[np.int64]
+    rows: NDArray[np.int64]
+
+    @property
+    def total(self) -> int:
+        """How many rows the table has."""
+        return int(self.rows.sum())
+
+
+def laid_of(columns: Columns) -> Laid:
+    """Return how the rows of proven columns are laid: in each region as few as can be."""
+    size = len(columns)
     if columns.plain:
-        return np.zeros(len(columns), dtype=np.int64)
-    n, s, r = columns.num_blocks, columns.sub_blocks, columns.runs
-    rows = _rows_by_form(columns)
-    inner = (r == 1) | (s == 1) | (r.astype(U64) * columns.run_strides == columns.sub_strides)
-    step = np.where(r > 1, columns.run_strides, columns.sub_strides)
-    one = ((s == 1) & (r == 1)) | (inner & ((n == 1) | ((s * r).astype(U64) * step == columns.block_strides)))
-    outer = (s == 1) | (n == 1) | (s.astype(U64) * columns.sub_strides == columns.block_strides)
-    # Blocks are the rows' steps unless that takes more rows; of a region that is only cut, always.
-    woven = (r > 1) | (rows[ONE] > 1)
-    possible = np.array([one, inner & woven, woven, outer & (r > 1), woven, np.ones_like(one)])
-    rows[ONE] = 0  # never more than any other way
-    rows[~possible] = 2**62
-    preference = [ONE, RUN, EACH, BLOCK, PIECE, RUN_BLOCK]
-    forms: NDArray[np.int64] = np.array(preference)[np.argmin(rows[preference], axis=0)]
-    return forms
+        return Laid(np.zeros(size, dtype=np.int64), np.ones(size, dtype=np.int64))
+    laid = Laid(np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64))
+    _kernels.lay_rows(columns.numbers, _segments_of(columns)[0], *laid)
+    return laid
+
+
+def table_of(columns: Columns, laid: Laid) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
+    """Return the N x 5 table of proven columns in desc-id order, and each row's region."""
+    rows = len(columns) if columns.plain else laid.total
+    table, owners = np.empty((rows, 5), dtype=U64), np.empty(rows, dtype=np.int32)
+    _kernels.fill_table(columns.numbers, *laid, *_segments_of(columns), table, owners)
+    return table, owners
+
+
+def _segments_of(columns: Columns) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Return how many segments of its own each region has (0: it lies in one memory), and all of them."""
+    counts = np.zeros(len(columns), dtype=np.int64)
+    if not columns.pieces:
+        return counts, np.empty((0, 3), dtype=U64)
+    regions = sorted(columns.pieces)
+    counts[regions] = [len(columns.pieces[region]) for region in regions]
+    found = [columns.pieces[region] for region in regions]
+    return counts, np.ascontiguousarray(found[0] if len(found) == 1 else np.concatenate(found))
 
 
 def id_form(form: int, num_blocks: int, sub_blocks: int, runs: int) -> IdForm:
@@ -273,121 +293,3 @@ def id_form(form: int, num_blocks: int, sub_blocks: int, runs: int) -> IdForm:
     if form < RUN or runs == 1:
         return IdForm(uneven, runs, runs, 1)
     return IdForm(uneven, runs, 1, num_blocks * sub_blocks)
-
-
-class Row(NamedTuple):
-    """What a combination of form and counts looks like as rows: offsets of its rows from a base, step and count."""
-
-    form: int
-    num_blocks: int
-    sub_blocks: int
-    runs: int
-
-
-def num_rows(columns: Columns, forms: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many rows each region takes in the table."""
-    rows: NDArray[np.int64] = np.choose(forms, _rows_by_form(columns))
-    return rows
-
-
-def total_rows(columns: Columns, forms: NDArray[np.int64]) -> int:
-    """Return how many rows the table has."""
-    return len(columns) if columns.plain else int(num_rows(columns, forms).sum())
-
-
-def _rows_by_form(columns: Columns) -> NDArray[np.int64]:
-    """Return how many rows each region would take in each form: int64[forms, regions]."""
-    n, s, r = columns.num_blocks, columns.sub_blocks, columns.runs
-    g = np.ones(len(n), dtype=np.int64)
-    for i, segments in columns.pieces.items():
-        g[i] = len(segments)
-    return np.array([g, n, n * s, r * g, r * n, r * s * g])
-
-
-def table_of(columns: Columns, forms: NDArray[np.int64]) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
-    """Return the N x 5 table of proven columns in desc-id order, and each row's region."""
-    if columns.plain:
-        return np.ascontiguousarray(columns.numbers[_TABLE].T), np.arange(len(columns), dtype=np.int32)
-    counts = num_rows(columns, forms)
-    ends = np.cumsum(counts)
-    table = np.empty((int(ends[-1]), 5), dtype=U64)
-    owners = np.repeat(np.arange(len(columns), dtype=np.int32), counts)
-    kinds: dict[Row, list[int]] = {}
-    per_kind = zip(
-        forms.tolist(), columns.num_blocks.tolist(), columns.sub_blocks.tolist(), columns.runs.tolist(), strict=True
-    )
-    for i, kind in enumerate(per_kind):
-        if i in columns.pieces:
-            end = int(ends[i])
-            _fill(table[end - int(counts[i]) : end], columns, np.array([i]), Row(*kind), columns.pieces[i][None])
-        else:
-            # A region of one row per segment needs no loop over its blocks: these are told apart by their form alone.
-            kinds.setdefault(Row(kind[0], 0 if kind[0] in (ONE, RUN, EACH) else kind[1], *kind[2:]), []).append(i)
-    for row, members in kinds.items():
-        _fill_like(table, columns, row, np.array(members), ends - counts, int(counts[members[0]]))
-    return table, owners
-
-
-def _fill_like(
-    table: NDArray[np.uint64],
-    columns: Columns,
-    row: Row,
-    members: NDArray[np.int64],
-    begins: NDArray[np.int64],
-    count: int,
-) -> None:
-    """Write the rows of regions that are laid alike, each in one memory."""
-    segments = np.empty((len(members), 1, 3), dtype=U64)
-    segments[:, 0, 0] = columns.base_addrs[members]
-    segments[:, 0, 1] = columns.num_blocks[members]
-    segments[:, 0, 2] = columns.device_ids[members]
-    if len(members) == len(columns):
-        _fill(table, columns, members, row, segments)
-        return
-    at = (begins[members][:, None] + np.arange(count)).ravel()
-    part = np.empty((len(at), 5), dtype=U64)
-    _fill(part, columns, members, row, segments)
-    table[at] = part
-
-
-def _fill(
-    out: NDArray[np.uint64], columns: Columns, members: NDArray[np.int64], row: Row, segments: NDArray[np.uint64]
-) -> None:
-    """Write the rows of `members`, equally many of each; `segments`: uint64[members, segments, 3].
-
-    Rows of a member stand in the order of (j, k, block or segment), as far as the form has these as rows.
-    """
-    form, _, s, r = row
-    block, sub, run = (column[members] for column in (columns.block_strides, columns.sub_strides, columns.run_strides))
-    js = np.arange(r if form >= RUN else 1, dtype=U64)
-    ks = np.arange(s if form == EACH else 1, dtype=U64)
-    base, blocks, device = segments[..., 0], segments[..., 1], segments[..., 2]
-    if form in (BLOCK, PIECE, RUN_BLOCK):
-        base, device = _per_block(base, blocks, device, block)
-        if form == PIECE:
-            base = (base[..., None] + np.arange(s, dtype=U64) * sub[:, None, None]).reshape(len(members), -1)
-            device = np.repeat(device, s, axis=1)
-        blocks = np.ones_like(base)
-    offsets = (js[:, None] * run[:, None, None] + ks * sub[:, None, None])[..., None]  # members, j, k, 1
-    shape = (len(members), len(js), len(ks), base.shape[1])
-    inner = {ONE: s * r, BLOCK: s * r, PIECE: r, RUN: s, RUN_BLOCK: s, EACH: 1}[form]
-    step = {ONE: run if r > 1 else sub if s > 1 else block, BLOCK: run if r > 1 else sub, PIECE: run,
-            RUN: sub if s > 1 else block, RUN_BLOCK: sub, EACH: block}[form]  # fmt: skip
-    out[:, 0] = (base[:, None, None, :] + offsets).reshape(-1)
-    out[:, 1] = np.repeat(columns.block_lens[members], len(out) // len(members))
-    out[:, 2] = np.broadcast_to(device[:, None, None, :], shape).reshape(-1)
-    out[:, 3] = np.broadcast_to(step[:, None, None, None], shape).reshape(-1)
-    out[:, 4] = np.broadcast_to((blocks * np.uint64(inner))[:, None, None, :], shape).reshape(-1)
-
-
-def _per_block(
-    base: NDArray[np.uint64], blocks: NDArray[np.uint64], device: NDArray[np.uint64], stride: NDArray[np.uint64]
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Return every block's address and device, of members with equally many blocks."""
-    counts = blocks.astype(np.int64)
-    per_member = int(counts[0].sum())
-    flat = counts.ravel()
-    begins = np.repeat(np.cumsum(flat) - flat, flat)
-    within = (np.arange(len(begins)) - begins).astype(U64).reshape(len(base), per_member)
-    at = np.repeat(base.ravel(), flat).reshape(len(base), per_member) + within * stride[:, None]
-    return at, np.repeat(device.ravel(), flat).reshape(len(base), per_member)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from nixldesc._check import as_int, brief, check_ids_out
 from nixldesc.errors import BlockIdError
 from nixldesc.kernels import _kernels
-from nixldesc.memory.columns import Columns, IdForm, forms_of, id_form, table_of
+from nixldesc.memory.columns import Columns, IdForm, Laid, id_form, laid_of, table_of
 from nixldesc.memory.ids import (
     MAX_LISTS,
     BlockIds,
@@ -108,7 +108,7 @@ class Descriptors:
         return rows
 
     def _make_rows(self) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
-        rows = table_of(self.columns, self.forms)
+        rows = table_of(self.columns, self.laid)
         for part in rows:
             part.flags.writeable = False
         return rows
@@ -149,8 +149,28 @@ class Descriptors:
         >>> Layout([Region("k", 0, 16, 4)]).forms
         array([0])
         """
-        forms: NDArray[np.int64] = self._once("forms", lambda: forms_of(self.columns))
-        return forms
+        return self.laid.forms
+
+    @property
+    def laid(self) -> Laid:
+        """How the rows of each region are laid and how many they are.
+
+        >>> from nixldesc import Layout, Region
+        >>> Layout([Region("k", 0, 16, 4)]).laid.total
+        1
+        """
+        laid: Laid = self._once("laid", lambda: laid_of(self.columns))
+        return laid
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the table.
+
+        >>> from nixldesc import Layout, Region
+        >>> Layout([Region("k", 0, 8, 3, sub_blocks=2, block_stride=64)]).num_rows
+        2
+        """
+        return len(self.columns) if self.columns.plain else self.laid.total
 
     @property
     def most_blocks(self) -> int:

@@ -80,7 +80,7 @@ class Layout(Descriptors):
         columns = columns_of(regions)
         _fill(self, columns, names, pages, place)
         self._cache["regions"] = regions
-        prove_rows(columns, self.forms)
+        prove_rows(columns, self.laid)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise FrozenInstanceError(f"a Layout is frozen: {name!r} cannot be set")
@@ -315,7 +315,7 @@ class Layout(Descriptors):
             counts = zip(columns.num_blocks.tolist(), columns.sub_blocks.tolist(), columns.runs.tolist(), strict=True)
             prove_total(sum([blocks * subs * runs for blocks, subs, runs in counts]))
         layout = proven_layout(columns, names, pages, place)
-        prove_rows(columns, layout.forms)
+        prove_rows(columns, layout.laid)
         return layout
 
     def signature(self) -> str:

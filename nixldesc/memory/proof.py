@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nixldesc._check import brief
 from nixldesc.errors import GeometryError
-from nixldesc.memory.columns import Columns, Pages, has_twice, total_rows
+from nixldesc.memory.columns import Columns, Laid, Pages, has_twice
 from nixldesc.memory.region import Region
 from nixldesc.memory.sections import MAX_RUNS, MAX_WOVEN_RUNS, Section
 
@@ -157,11 +157,11 @@ def prove_total(descs: int) -> None:
         raise GeometryError(f"the layout has {descs} descriptors, more than the {MAX_DESCS} that int32 ids can name")
 
 
-def prove_rows(columns: Columns, forms: NDArray[np.int64]) -> None:
+def prove_rows(columns: Columns, laid: Laid) -> None:
     """Bound the rows of a layout's table, which its segments and the pieces of unevenly spaced blocks make."""
     if columns.plain:
         return
-    rows = total_rows(columns, forms)
+    rows = laid.total
     if rows > MAX_ROWS:
         raise GeometryError(
             f"the layout has {rows} table rows, for its blocks' pieces lie at no even spacing; at most {MAX_ROWS} are "

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nixldesc.errors import GeometryError, PeerMismatchError
-from nixldesc.memory.columns import ROWS, WHERE, Columns, DerivedNames, Pages, forms_of, total_rows
+from nixldesc.memory.columns import ROWS, WHERE, Columns, DerivedNames, Pages
 from nixldesc.memory.layout import Layout, proven_layout
 from nixldesc.memory.proof import MAX_BLOCK_PIECES, MAX_DESCS
 from nixldesc.planning.families import Source
@@ -211,15 +211,16 @@ def pairs_of(dst: Layout, sources: Sequence[Source], sending: Sending, room: Roo
     """Return the pairs of a recipe: one, or several where it would exceed 2**31 - 1 ids on a side."""
     src = sources[sending.source].layout
     lists = sending.lists(src, dst)
-    mine, theirs = lists.sides
+    here, there = (side.over(layout) for side, layout in zip(lists.sides, (src, dst), strict=True))
+    room.take(here.num_rows + there.num_rows)
     if is_small(dst, sources, sending):
-        room.take(2 * len(lists.slots))
-        origins = Origins(src, dst, mine.regions, theirs.regions, lists.slots)
-        return (derived_pair(mine.over(src), theirs.over(dst), origins, lists.places),)
-    made = mine.columns(src), theirs.columns(dst)
-    room.take(sum([total_rows(part, forms_of(part)) for part in made]))
-    chunks = _within_limits(made, lists, (src, dst))
-    return tuple([_pair(src, dst, made, lists, chunk) for chunk in chunks])
+        chunks = [slice(0, len(lists.slots))]
+    else:
+        chunks = list(_within_limits((here.columns, there.columns), lists, (src, dst)))
+    if len(chunks) > 1:
+        return tuple([_pair(src, dst, (here.columns, there.columns), lists, chunk) for chunk in chunks])
+    mine, theirs = (side.regions for side in lists.sides)
+    return (derived_pair(here, there, Origins(src, dst, mine, theirs, lists.slots), lists.places),)
 
 
 def _lists_of(sending: Sending, src: Layout, dst: Layout) -> Lists:
@@ -240,9 +241,10 @@ def _lists_of(sending: Sending, src: Layout, dst: Layout) -> Lists:
     return Lists((sides[0].made(turn), sides[1].made(turn)), tuple(slots), tuple(places))
 
 
-#: A side's lanes of one part, uint64[6, lanes]: bytes from the block's start, length, and how they repeat as in
-#: the last rows of :attr:`Columns.numbers`: sub_blocks, sub_stride, runs, run_stride.
+#: A side's lanes of one part, uint64[7, lanes]: bytes from the block's start, then the last rows of
+#: :attr:`Columns.numbers`: length, block_stride (the region's), sub_blocks, sub_stride, runs, run_stride.
 Lanes = NDArray[np.uint64]
+LANE = 1 + len(ROWS) - WHERE
 
 
 def _at_src(run: Run, met: Meeting) -> tuple[int, int, int, int]:
@@ -257,7 +259,7 @@ def _lanes(part: Part, at: Callable[[Run, Meeting], tuple[int, int, int, int]]) 
     rows = []
     for run, met in zip(part.runs, part.meetings, strict=True):
         start, subs, sub_stride, step = at(run, met)
-        rows.append((start, run.lane.length, subs, sub_stride or run.lane.length, run.lane.runs, step))
+        rows.append((start, run.lane.length, 0, subs, sub_stride or run.lane.length, run.lane.runs, step))
     return np.array(rows, dtype=np.uint64).T
 
 
@@ -267,13 +269,12 @@ class _Side:
     def __init__(self, layout: Layout) -> None:
         self._whole = layout.columns
         self._regions: list[NDArray[np.int64]] = []
-        self._lanes: list[NDArray[np.uint64]] = []
+        self._lanes: list[tuple[int, Lanes]] = []
 
     def add(self, members: Sequence[NDArray[np.int64]], lanes: Lanes) -> None:
         """Add members x lanes: `members` names for each lane the regions of the layout that have it."""
         self._regions.append(members[0] if len(members) == 1 else np.array(members).T.ravel())
-        count = len(members[0])
-        self._lanes.append(lanes.T if count == 1 else np.tile(lanes, count).T)
+        self._lanes.append((len(members[0]), lanes))
 
     def regions(self) -> NDArray[np.int64]:
         """Return each column's region, in the order in which they were added."""
@@ -281,18 +282,22 @@ class _Side:
 
     def made(self, turn: NDArray[np.int64] | None) -> ListSide:
         """Return the side, its columns in the order that `turn` says."""
-        regions, lanes = self.regions(), np.concatenate(self._lanes).T
+        regions, lanes, at = self.regions(), np.empty((LANE, sum(map(len, self._regions))), dtype=np.uint64), 0
+        for members, part in self._lanes:
+            end = at + members * part.shape[1]
+            lanes[:, at:end].reshape(LANE, members, -1)[:] = part[:, None]
+            at = end
         if turn is not None:
             regions, lanes = regions[turn], lanes[:, turn]
         whole, count = self._whole, len(regions)
-        shape = np.empty((len(ROWS) - WHERE, count), dtype=np.uint64)
-        shape[0], shape[1], shape[2:] = lanes[1], whole.block_strides[regions], lanes[2:]
+        lanes[2] = whole.block_strides[regions]
         if whole.groups.count(whole.groups[0]) == len(whole):
             groups = whole.groups[:1] * count
         else:
             groups = tuple([whole.groups[i] for i in regions.tolist()])
         mems = (whole.mem_types[int(regions[0])],) * count
-        return ListSide(regions, lanes[0].copy(), shape, groups, mems, bool((lanes[[2, 4]] == 1).all()))
+        plain = all(bool((part[[3, 5]] == 1).all()) for _, part in self._lanes)
+        return ListSide(regions, lanes[0], lanes[1:], groups, mems, plain)
 
 
 def places_of(meeting: Meeting) -> Places:
