@@ -117,3 +117,38 @@ class Decode(Rank):
     def pull(self, request: str, src_ids: Mapping[int, BlockIds], dst_ids: BlockIds) -> None:
         for rank, peer in self.peers.items():
             self.transfers.append(peer.start([src_ids[rank]], [dst_ids], notify=request.encode()))
+
+
+def main() -> None:
+    """One request of four blocks, from prefill TP 2 to decode TP 1 with blocks of twice as many tokens."""
+    import numpy as np
+
+    from nixldesc.testing import LoopbackAgent
+
+    def ranks(kind: type[Rank], engine: Engine, byte: int) -> list[Any]:
+        found = []
+        for rank in range(engine.tp_size):
+            size = sum(region.span for region in engine.layout(rank).regions)
+            memories.append(np.full(size, byte + rank, dtype=np.uint8))
+            agent = LoopbackAgent(f"{kind.__name__} {rank}")
+            found.append(kind(agent, engine, rank, memories[-1].ctypes.data))
+        return found
+
+    memories: list[Any] = []  # of prefill rank 0 full of 1, of rank 1 full of 2, of decode empty
+    prefill, (decode,) = ranks(Prefill, Engine(2, 8, 16), 1), ranks(Decode, Engine(1, 16, 16), 0)
+    hellos = [rank.hello() for rank in prefill]
+    for rank in prefill:
+        rank.meet([decode.hello()])
+        rank.lend("request 1")
+    decode.meet(hellos)
+    decode.pull("request 1", {0: [7, 3, 4, 9], 1: [2, 11, 5, 8]}, [6, 1])
+    decode.wait()
+    for byte, rank in enumerate(prefill, 1):
+        got = int((memories[-1] == byte).sum())
+        print(f"{rank.agent.name}: {got:,} bytes are in decode's blocks 6 and 1; free again: {rank.poll()}")
+    for rank in (decode, *prefill):
+        rank.handles.close()
+
+
+if __name__ == "__main__":
+    main()
