@@ -199,6 +199,14 @@ class PullWorker(NixlPullConnectorWorker, Worker):
             engine.peers = [prepare(self.nixl_wrapper, engine.names, made)]
         return engine.peers
 
+    def _clear(self, block_ids: Sequence[Sequence[int]], skips: Sequence[int], tokens: int) -> None:
+        """Blocks that the request does not fill: attention multiplies what nobody reads by nought, and NaN stays NaN."""
+        for name, cache in self.device_kv_caches.items():
+            group = self.kv_cache_config.transfer_group_index_by_layer[name]
+            if size := self._block_tokens[group]:
+                for block in block_ids[group][max(0, tokens // size - skips[group]) :]:
+                    cache[block].zero_()
+
     def _read_blocks_for_req(self, req_id: str, meta: Any) -> None:
         remote, engine_id = meta.remote, meta.remote.engine_id
         if engine_id in self._invalid_remote_engines:
@@ -215,6 +223,7 @@ class PullWorker(NixlPullConnectorWorker, Worker):
             if any(meta.local_block_ids):  # else everything is cached here: P is told, nothing is read
                 src = self._tables(remote.block_ids, engine.block_tokens, remote.num_tokens)
                 dst = self._wanted(meta.local_block_ids, self._block_tokens, meta.local_num_computed_blocks)
+                self._clear(meta.local_block_ids, meta.local_num_computed_blocks, remote.num_tokens)
             options = {"notify": notify, "null_block": 0, "tokens": remote.num_tokens}
             srcs = dict.fromkeys(engine.names, src)  # vLLM's ranks have the same blocks
             started = [peer.start(srcs, dst, **options) for peer in self._prepare(engine)]
