@@ -200,7 +200,7 @@ class PullWorker(NixlPullConnectorWorker, Worker):
         return engine.peers
 
     def _clear(self, block_ids: Sequence[Sequence[int]], skips: Sequence[int], tokens: int) -> None:
-        """Blocks that the request does not fill: attention multiplies what nobody reads by nought, and NaN stays NaN."""
+        """Empty blocks that the request does not fill: attention multiplies what is there by nought; NaN stays NaN."""
         for name, cache in self.device_kv_caches.items():
             group = self.kv_cache_config.transfer_group_index_by_layer[name]
             if size := self._block_tokens[group]:
