@@ -42,12 +42,14 @@ TESTS: dict[str, str] = {
     "memory/test_layout_oracle.py request/test_hostile.py request/test_hostile_out.py request/test_hostile_code.py "
     "request/test_whole_requests.py request/test_pair_properties.py planning/test_cases.py "
     "testing/test_painted_kinds.py",
-    "memory": "memory/test_words.py memory/test_marks_of_layouts.py memory/test_words_arrays.py request/test_words_requests.py "
+    "memory": "memory/test_words.py memory/test_marks_of_layouts.py memory/test_words_arrays.py "
+    "request/test_words_requests.py "
     "memory/test_mesh_ranges.py memory/test_segments.py "
     "memory/test_layout_oracle.py memory/test_arrays.py planning/test_words_plans.py planning/test_once_wrong.py "
     "planning/test_cases.py house/test_pickle.py house/test_layout_examples.py memory/test_stranger_objects.py "
     "memory/test_stranger.py",
-    "planning": "planning/test_meeting.py planning/test_marks_of_plans.py planning/test_bind.py planning/test_limits_and_costs.py "
+    "planning": "planning/test_meeting.py planning/test_marks_of_plans.py planning/test_bind.py "
+    "planning/test_limits_and_costs.py "
     "planning/test_words_plans.py planning/test_once_wrong.py "
     "planning/test_source_ranks_cp.py planning/test_plan_desc_ids.py planning/test_known.py planning/test_boxes.py "
     "planning/test_many_segments.py planning/test_shared_tables.py request/test_whole_requests.py "
