@@ -238,7 +238,11 @@ def _lists_of(sending: Sending, src: Layout, dst: Layout) -> Lists:
     if len(sending.parts) > 1:
         turn = np.argsort(sides[1].regions(), kind="stable")
         slots, places = [slots[i] for i in turn.tolist()], [places[i] for i in turn.tolist()]
-    return Lists((sides[0].made(turn), sides[1].made(turn)), tuple(slots), tuple(places))
+    met = [meeting for part in sending.parts for meeting in part.meetings]
+    whole = all(run.lane.runs == 1 for part in sending.parts for run in part.runs)
+    mine = sides[0].made(turn, whole and all(meeting.src_sub == 1 for meeting in met))
+    theirs = sides[1].made(turn, whole and all(meeting.dst_sub == 1 for meeting in met))
+    return Lists((mine, theirs), tuple(slots), tuple(places))
 
 
 #: A side's lanes of one part, uint64[7, lanes]: bytes from the block's start, then the last rows of
@@ -280,8 +284,8 @@ class _Side:
         """Return each column's region, in the order in which they were added."""
         return self._regions[0] if len(self._regions) == 1 else np.concatenate(self._regions)
 
-    def made(self, turn: NDArray[np.int64] | None) -> ListSide:
-        """Return the side, its columns in the order that `turn` says."""
+    def made(self, turn: NDArray[np.int64] | None, plain: bool) -> ListSide:
+        """Return the side, its columns in the order that `turn` says; `plain`: each is one piece of a block."""
         regions, lanes, at = self.regions(), np.empty((LANE, sum(map(len, self._regions))), dtype=np.uint64), 0
         for members, part in self._lanes:
             end = at + members * part.shape[1]
@@ -296,7 +300,6 @@ class _Side:
         else:
             groups = tuple([whole.groups[i] for i in regions.tolist()])
         mems = (whole.mem_types[int(regions[0])],) * count
-        plain = all(bool((part[[3, 5]] == 1).all()) for _, part in self._lanes)
         return ListSide(regions, lanes[0], lanes[1:], groups, mems, plain)
 
 
