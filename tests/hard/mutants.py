@@ -55,7 +55,8 @@ TESTS: dict[str, str] = {
     "planning/test_source_ranks_cp.py planning/test_plan_desc_ids.py planning/test_known.py planning/test_boxes.py "
     "planning/test_many_segments.py planning/test_shared_tables.py request/test_whole_requests.py "
     "planning/test_cases_2.py planning/test_cases.py request/test_positions.py planning/test_costs_of_strangers.py",
-    "request": "request/test_words_requests.py request/test_words_pairs.py request/test_positions.py "
+    "request": "request/test_words_requests.py request/test_marks_of_requests.py "
+    "request/test_words_pairs.py request/test_positions.py "
     "request/test_whole_requests.py request/test_forgotten_groups.py request/test_hostile.py "
     "request/test_hostile_out.py request/test_pair_properties.py planning/test_cases.py "
     "planning/test_once_wrong.py house/test_pickle.py testing/test_painted_kinds.py",

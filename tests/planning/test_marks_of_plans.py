@@ -63,3 +63,12 @@ def test_positions_that_nobody_counts_to_are_refused() -> None:
     layout = Layout([Region("k", 0, 16, 64)])
     with pytest.raises(BlockIdError):
         plan(layout, {0: layout}).undelivered({0: [Blocks([1])]}, [Blocks([1], skip=2**31)])
+
+
+def test_costs_of_a_section_in_pieces_name_its_shortest_run() -> None:
+    # Indices 2 to 12 of an axis that the source stores by fours, with a gap after each: 2 bytes, then twice 4.
+    parts = Section("x", [Axis("x", 0, 3, 4), Axis("x", 0, 4)], 1, strides=[8, 1])
+    src = Layout([Region("x", 0, parts.end, 4, sections=(parts,))])
+    dst = Layout([Region("x", 0, 10, 4, sections=(Section("x", [Axis("x", 2, 12)], 1),))])
+    (cost,) = plan(dst, {0: src}).costs()
+    assert (cost.run_len, cost.runs, cost.nbytes) == (2, 3, 10)
