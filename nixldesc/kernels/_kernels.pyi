@@ -19,6 +19,10 @@ TOKENS: int
 TWICE: int
 UNMET: int
 
+ONE: int
+RUN: int
+EACH: int
+
 __test__: dict[str, str]
 
 # What a kernel returns instead of a result: code, side, group, position, extra (nixldesc.request.blocks.Fault).

@@ -1,5 +1,5 @@
-# How long plain data is, before anything is made of it: a list that holds one list many times is small in memory and
-# long on the wire. Included by _kernels.pyx.
+# A stranger's plain data, before anything is made of it: how long it is in all, for a list that holds one list many
+# times is small in memory and long on the wire; and its columns of numbers. Included by _kernels.pyx.
 
 
 cdef Py_ssize_t _room_left(object item, Py_ssize_t room, Py_ssize_t *lists) except -2:
@@ -20,13 +20,8 @@ cdef Py_ssize_t _room_left(object item, Py_ssize_t room, Py_ssize_t *lists) exce
     lists[0] -= 1
     if lists[0] < 0:
         return -1
-    if type(item) is list:
-        for entry in <list>item:
-            room = _room_left(entry, room, lists)
-            if room < 0:
-                return -1
-    elif type(item) is tuple:
-        for entry in <tuple>item:
+    if type(item) is list or type(item) is tuple:
+        for entry in item:
             room = _room_left(entry, room, lists)
             if room < 0:
                 return -1

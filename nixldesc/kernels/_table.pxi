@@ -10,6 +10,8 @@ cdef enum Laying:
     _RUN_BLOCK = 4
     _EACH = 5
 
+ONE, RUN, EACH = _ONE, _RUN, _EACH
+
 cdef struct Cut:         # one region's numbers, as in the rows of `Columns.numbers`
     uint64_t blocks
     uint64_t length

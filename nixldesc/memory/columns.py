@@ -49,7 +49,8 @@ __all__ = [
     "table_of",
 ]
 
-ONE, BLOCK, PIECE, RUN, RUN_BLOCK, EACH = range(6)
+# The ways that ids depend on; the kernels, which lay the rows, number all of them.
+ONE, RUN, EACH = _kernels.ONE, _kernels.RUN, _kernels.EACH
 
 U64 = np.dtype(np.uint64)
 

@@ -10,10 +10,12 @@ from typing import Any
 
 from nixldesc._check import MAX_NAME, as_int, as_name, brief, few
 from nixldesc.errors import GeometryError
+from nixldesc.memory.sections import MAX_AXES
 
 __all__ = [
     "MAX_NAME_BYTES",
     "MAX_REGIONS",
+    "as_axes",
     "as_list",
     "as_plain",
     "as_size",
@@ -50,6 +52,14 @@ def as_list(value: Any, what: str) -> Sequence[Any]:
     if isinstance(value, tuple):
         return list(tuple.__iter__(value))
     raise GeometryError(f"{what} must be a list, got {brief(value)}")
+
+
+def as_axes(value: Any, what: str) -> Sequence[Any]:
+    """Return a section's list of axes, before a million of them are made."""
+    axes = as_list(value, f"{what}: axes")
+    if len(axes) > MAX_AXES:
+        raise GeometryError(f"{what}: {len(axes)} axes, at most {MAX_AXES} are supported")
+    return axes
 
 
 def integers(value: Any, what: str) -> Sequence[int]:

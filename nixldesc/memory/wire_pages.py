@@ -18,9 +18,18 @@ from numpy.typing import NDArray
 from nixldesc._check import MAX_WORD, as_name, brief
 from nixldesc.errors import GeometryError
 from nixldesc.memory.columns import Page, Pages
-from nixldesc.memory.sections import MAX_AXES, Axis, Section
+from nixldesc.memory.sections import Axis, Section
 from nixldesc.memory.wire import OPAQUE
-from nixldesc.memory.wire_checks import MAX_NAME_BYTES, as_list, as_plain, as_size, names_of, prove_keys, weight
+from nixldesc.memory.wire_checks import (
+    MAX_NAME_BYTES,
+    as_axes,
+    as_list,
+    as_plain,
+    as_size,
+    names_of,
+    prove_keys,
+    weight,
+)
 
 __all__ = ["read_pages"]
 
@@ -130,9 +139,7 @@ def _frozen(item: Any, what: str) -> tuple[Any, ...]:
     for i, section in enumerate(as_list(item, what)):
         where = f"{what}[{i}]"
         prove_keys(section, _SECTION_KEYS, ("axes", "itemsize"), where)
-        axes = as_list(section["axes"], f"{where}: axes")
-        if len(axes) > MAX_AXES:  # before a million of them are made
-            raise GeometryError(f"{where}: {len(axes)} axes, at most {MAX_AXES} are supported")
+        axes = as_axes(section["axes"], where)
         strides = section.get("strides")
         sections.append(
             (

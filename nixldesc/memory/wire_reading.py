@@ -152,6 +152,7 @@ class _Columns:
             return
         value = self._d[key]
         bound = 2**31 if key in _COUNTS else 2**64
+        # What is odd there is looked at once more below, by what has words for it.
         found = _kernels.read_numbers(value, row) if type(value) is list else None
         if found and found[1] < bound:
             self.bounds[key] = found

@@ -18,8 +18,8 @@ from typing import Any
 from nixldesc._check import as_name, brief
 from nixldesc.errors import GeometryError
 from nixldesc.memory.region import Region
-from nixldesc.memory.sections import MAX_AXES, Axis, Section
-from nixldesc.memory.wire_checks import as_list, as_size, prove_keys
+from nixldesc.memory.sections import Axis, Section
+from nixldesc.memory.wire_checks import as_axes, as_list, as_size, prove_keys
 
 __all__ = ["layout_from_version_1"]
 
@@ -60,10 +60,7 @@ def _section(d: Any, what: str) -> Section:
         strides = as_list(d["strides"], f"{what}: strides")
         fields["strides"] = [as_size(step, f"{what}: strides[{i}]") for i, step in enumerate(strides)]
     fields.update({key: d[key] for key in ("dtype", "cp") if key in d})
-    given = as_list(d["axes"], f"{what}: axes")
-    if len(given) > MAX_AXES:  # before a million of them are made
-        raise GeometryError(f"{what}: {len(given)} axes, at most {MAX_AXES} are supported")
-    axes = [_axis(item, f"{what}: axes[{i}]") for i, item in enumerate(given)]
+    axes = [_axis(item, f"{what}: axes[{i}]") for i, item in enumerate(as_axes(d["axes"], what))]
     return Section(as_name(d["name"], f"{what}: name"), axes, **fields)
 
 

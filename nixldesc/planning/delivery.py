@@ -85,25 +85,7 @@ def holes_of(
     tokens: Any,
 ) -> list[Hole]:
     """Return where what arrives is `wrong`; see ``Plan.undelivered`` and ``Plan.repeated``."""
-    return _report(templates, dst, sources, _read(src_blocks, dst_blocks, null_block, tokens), wrong)
-
-
-def _read(src_blocks: Any, dst_blocks: Any, null_block: Any, tokens: Any) -> _Request:
-    if not isinstance(src_blocks, Mapping):
-        raise TypeError(f"src_blocks must map source ranks to block lists, got {brief(src_blocks)}")
-    given = {rank: group_lists(lists, f"src_blocks[{rank}]") for rank, lists in src_blocks.items()}
-    if tokens is not None and as_int(tokens, "tokens") < 0:
-        raise GeometryError(f"tokens must be a number of tokens, 0 or more, got {tokens}")
-    return _Request(given, group_lists(dst_blocks, "dst_blocks"), as_null(null_block), tokens)
-
-
-def _report(
-    templates: Sequence[Template],
-    dst: Layout,
-    sources: Sequence[Source],
-    request: _Request,
-    wrong: Judge,
-) -> list[Hole]:
+    request = _read(src_blocks, dst_blocks, null_block, tokens)
     holes: list[tuple[int, int, list[tuple[int, int, int]]]] = []
     for template in templates:
         family = template.family
@@ -117,6 +99,15 @@ def _report(
     holes.sort(key=lambda hole: hole[:2])
     named = dst.pages.names
     return [(named[region][slot], *hole) for region, slot, found in holes for hole in found]
+
+
+def _read(src_blocks: Any, dst_blocks: Any, null_block: Any, tokens: Any) -> _Request:
+    if not isinstance(src_blocks, Mapping):
+        raise TypeError(f"src_blocks must map source ranks to block lists, got {brief(src_blocks)}")
+    given = {rank: group_lists(lists, f"src_blocks[{rank}]") for rank, lists in src_blocks.items()}
+    if tokens is not None and as_int(tokens, "tokens") < 0:
+        raise GeometryError(f"tokens must be a number of tokens, 0 or more, got {tokens}")
+    return _Request(given, group_lists(dst_blocks, "dst_blocks"), as_null(null_block), tokens)
 
 
 def _slot_holes(
