@@ -341,34 +341,36 @@ def test_a_thread_that_fails_is_reported() -> None:
         run_two(raises, first=True, processes=False)
 
 
-class Held:
-    """Something that an engine holds and its peer needs: the end of it is heard."""
-
+def holds_and_needs() -> dict[str, Any]:
+    """Return an engine that fails and then lets go of what its peer needs, and that peer; of each call its own."""
     gone = threading.Event()
 
-    def __del__(self) -> None:
-        self.gone.set()
-        time.sleep(1.0)  # the thread that lets go of it is slow, as on a busy machine
+    class Held:
+        """The end of it is heard."""
+
+        def __del__(self) -> None:
+            gone.set()
+            time.sleep(1.0)  # the thread that lets go of it is slow, as on a busy machine
+
+    def fails_and_lets_go(kind: str, channel: Channel, tell: Tell) -> dict[str, Any]:
+        held = Held()
+        raise RuntimeError(f"the reason, holding {type(held).__name__}")
+
+    def needs_what_is_held(kind: str, channel: Channel, tell: Tell) -> dict[str, Any]:
+        assert gone.wait(20)
+        raise RuntimeError("agent 'bad' does not live in this process")
+
+    return {"bad": fails_and_lets_go, "good": needs_what_is_held}
 
 
-def fails_and_lets_go(kind: str, channel: Channel, tell: Tell) -> dict[str, Any]:
-    held = Held()
-    raise RuntimeError(f"the reason, holding {type(held).__name__}")
-
-
-def needs_what_is_held(kind: str, channel: Channel, tell: Tell) -> dict[str, Any]:
-    assert Held.gone.wait(20)
-    raise RuntimeError("agent 'bad' does not live in this process")
-
-
-def test_who_fails_because_the_others_agents_went_is_not_believed() -> None:
+@pytest.mark.parametrize("order", [["bad", "good"], ["good", "bad"]])
+def test_who_fails_because_the_others_agents_went_is_not_believed(order: list[str]) -> None:
     """The engine that failed was named only after its agents had gone: under load the other one spoke first."""
-    for first in (True, False):
-        Held.gone.clear()
-        mains = {"bad": fails_and_lets_go, "good": needs_what_is_held}
-        mains = mains if first else dict(reversed(mains.items()))
-        with pytest.raises(watch.DemoError, match=r"^bad: RuntimeError: the reason"):
-            watch.run_engines(PlainScreen(io.StringIO(), None), "some", mains, processes=False)
+    mains = holds_and_needs()
+    with pytest.raises(watch.DemoError, match=r"^bad: RuntimeError: the reason"):
+        watch.run_engines(
+            PlainScreen(io.StringIO(), None), "some", {name: mains[name] for name in order}, processes=False
+        )
 
 
 def leaves_and_raises(kind: str, channel: Channel, tell: Tell) -> dict[str, Any]:

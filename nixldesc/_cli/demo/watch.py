@@ -139,7 +139,9 @@ def _watch(workers: list[_Worker], screen: Screen) -> None:
     lost: list[str] = []
     heard = time.monotonic()
     while at_work:
-        ready = wait([worker.events for worker in at_work], timeout=1.0)
+        ends = [worker.events for worker in at_work]
+        wait(ends, timeout=1.0)
+        ready = wait(ends, timeout=0)  # again: an event sent before the one that woke this is there by now
         told = [(worker, worker.next_event()) for worker in at_work if worker.events in ready]
         for worker, event in sorted(told, key=lambda one: one[1].at):
             heard = time.monotonic()
