@@ -123,22 +123,58 @@ cdef void _fill_region(
             segments -= count * step
 
 
+def fill_columns(
+    const uint64_t[:, ::1] whole not None,
+    const int64_t[::1] regions not None,
+    const uint64_t[:, ::1] lanes not None,
+    uint64_t[:, ::1] numbers not None,
+):
+    """Write the columns of a list: a lane in each of the regions of `whole`, the lanes in turn; return how many.
+
+    `lanes`: offsets from the block's start, block_lens, sub_blocks, sub_strides, runs, run_strides. Fewer columns than
+    regions: that region is not there.
+    """
+    cdef Py_ssize_t i, row, lane = 0, done = 0
+    cdef int64_t region
+    with nogil:
+        for i in range(regions.shape[0]):
+            region = regions[i]
+            if not 0 <= region < whole.shape[1]:
+                break
+            numbers[0, i] = whole[0, region] + lanes[0, lane]
+            numbers[1, i], numbers[2, i], numbers[4, i] = whole[1, region], whole[2, region], whole[4, region]
+            numbers[3, i] = lanes[1, lane]
+            for row in range(2, lanes.shape[0]):
+                numbers[row + 3, i] = lanes[row, lane]
+            lane = lane + 1 if lane + 1 < lanes.shape[1] else 0
+            done += 1
+    return done
+
+
+def fill_plain(const uint64_t[:, ::1] numbers not None, uint64_t[:, ::1] table not None):
+    """Write the row of each region that is one piece of one memory; rows beyond the table are not written."""
+    cdef Py_ssize_t i
+    cdef Rows out
+    with nogil:
+        out.at, out.left = &table[0, 0] if table.shape[0] else NULL, table.shape[0]
+        for i in range(numbers.shape[1]):
+            _row(&out, numbers[0, i], numbers[3, i], numbers[2, i], numbers[4, i], numbers[1, i])
+    return table.shape[0] - out.left
+
+
 def fill_table(
     const uint64_t[:, ::1] numbers not None,
     const int64_t[::1] forms not None,
-    const int64_t[::1] rows not None,
     const int64_t[::1] counts not None,
     const uint64_t[:, ::1] segments not None,
     uint64_t[:, ::1] table not None,
-    int32_t[::1] owners not None,
 ):
-    """Write the rows of all regions and each row's region; return how many rows there are.
+    """Write the rows of all regions; return how many there are.
 
     `counts` and `segments`: how many segments of its own each region has (0: it lies in one memory), and all of them as
     rows (base, blocks, device). Rows beyond the table are not written.
     """
-    cdef Py_ssize_t i, g = 0, at = 0
-    cdef int64_t row
+    cdef Py_ssize_t i, g = 0
     cdef uint64_t whole[3]
     cdef Cut cut
     cdef Rows out
@@ -154,8 +190,4 @@ def fill_table(
             else:
                 whole[0], whole[1], whole[2] = numbers[0, i], numbers[1, i], numbers[2, i]
                 _fill_region(&out, &cut, <Laying>forms[i], whole, 1, 3)
-            for row in range(rows[i]):
-                if at < owners.shape[0]:
-                    owners[at] = <int32_t>i
-                at += 1
     return table.shape[0] - out.left

@@ -46,6 +46,7 @@ __all__ = [
     "id_form",
     "laid_of",
     "pages_of",
+    "plain_table",
     "table_of",
 ]
 
@@ -135,16 +136,10 @@ class Columns:
 class DerivedNames(Sequence[str]):
     """Names of regions that were derived from others, ``parent@offset``, made when somebody looks."""
 
-    __slots__ = ("_bases", "_of", "_parents")
+    __slots__ = ("_columns", "_of", "_parents", "_whole")
 
-    def __init__(
-        self,
-        parents: Sequence[str],
-        parent_bases: NDArray[np.uint64],
-        of: NDArray[np.int64],
-        bases: NDArray[np.uint64],
-    ) -> None:
-        self._parents, self._of, self._bases = parents, of, (parent_bases, bases)
+    def __init__(self, parents: Sequence[str], whole: Columns, of: NDArray[np.int64], columns: Columns) -> None:
+        self._parents, self._whole, self._of, self._columns = parents, whole, of, columns
 
     def __len__(self) -> int:
         return len(self._of)
@@ -153,7 +148,8 @@ class DerivedNames(Sequence[str]):
         if isinstance(index, slice):
             return tuple(self[i] for i in range(*index.indices(len(self))))
         parent = self._of[index]
-        return f"{self._parents[parent]}@{int(self._bases[1][index]) - int(self._bases[0][parent])}"
+        offset = int(self._columns.base_addrs[index]) - int(self._whole.base_addrs[parent])
+        return f"{self._parents[parent]}@{offset}"
 
 
 class Pages(NamedTuple):
@@ -220,7 +216,7 @@ def part_of(
 ) -> tuple[Columns, Sequence[str], Pages]:
     """Return the chosen regions' columns, names and pages."""
     pieces = {i: columns.pieces[number] for i, number in enumerate(chosen) if number in columns.pieces}
-    numbers = columns.numbers[:, np.array(chosen, dtype=np.int64)]
+    numbers = columns.numbers.take(chosen, axis=1)
     mems = tuple([columns.mem_types[i] for i in chosen])
     groups = tuple([columns.groups[i] for i in chosen])
     part = Columns(numbers, mems, groups, pieces, columns.plain)
@@ -265,12 +261,18 @@ def laid_of(columns: Columns) -> Laid:
     return laid
 
 
-def table_of(columns: Columns, laid: Laid) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
-    """Return the N x 5 table of proven columns in desc-id order, and each row's region."""
-    rows = len(columns) if columns.plain else laid.total
-    table, owners = np.empty((rows, 5), dtype=U64), np.empty(rows, dtype=np.int32)
-    _kernels.fill_table(columns.numbers, *laid, *_segments_of(columns), table, owners)
-    return table, owners
+def plain_table(columns: Columns) -> NDArray[np.uint64]:
+    """Return the N x 5 table of plain columns, a row each."""
+    table = np.empty((len(columns), 5), dtype=U64)
+    _kernels.fill_plain(columns.numbers, table)
+    return table
+
+
+def table_of(columns: Columns, laid: Laid) -> NDArray[np.uint64]:
+    """Return the N x 5 table of proven columns in desc-id order."""
+    table = np.empty((laid.total, 5), dtype=U64)
+    _kernels.fill_table(columns.numbers, laid.forms, *_segments_of(columns), table)
+    return table
 
 
 def _segments_of(columns: Columns) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:

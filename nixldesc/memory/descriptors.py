@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from nixldesc._check import as_int, brief, check_ids_out
 from nixldesc.errors import BlockIdError
 from nixldesc.kernels import _kernels
-from nixldesc.memory.columns import Columns, IdForm, Laid, id_form, laid_of, table_of
+from nixldesc.memory.columns import Columns, IdForm, Laid, id_form, laid_of, plain_table, table_of
 from nixldesc.memory.ids import (
     MAX_LISTS,
     BlockIds,
@@ -100,18 +100,14 @@ class Descriptors:
         >>> Layout([Region("k", 4096, 16, 4, block_stride=32)]).table()
         array([[4096,   16,    0,   32,    4]], dtype=uint64)
         """
-        table: NDArray[np.uint64] = self._rows()[0]
+        table: NDArray[np.uint64] = self._once("table", self._make_table)
         return table
 
-    def _rows(self) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
-        rows: tuple[NDArray[np.uint64], NDArray[np.int32]] = self._once("table", self._make_rows)
-        return rows
-
-    def _make_rows(self) -> tuple[NDArray[np.uint64], NDArray[np.int32]]:
-        rows = table_of(self.columns, self.laid)
-        for part in rows:
-            part.flags.writeable = False
-        return rows
+    def _make_table(self) -> NDArray[np.uint64]:
+        columns = self.columns
+        table = plain_table(columns) if columns.plain else table_of(columns, self.laid)
+        table.setflags(write=False)
+        return table
 
     def dense_table(self, out: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
         """Return every descriptor: uint64[num_descs, 3], rows ``(addr, len, dev)`` in desc-id order.
@@ -136,9 +132,10 @@ class Descriptors:
         return index
 
     def _make_row_index(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        table, owners = self._rows()
-        starts = self.starts if self.columns.plain else row_starts(table)
-        starts.flags.writeable = False
+        starts = self.starts if self.columns.plain else row_starts(self.table())
+        owners = np.arange(len(self.columns), dtype=np.int32).repeat(self.laid.rows)
+        for part in (starts, owners):
+            part.flags.writeable = False
         return starts, owners
 
     @property

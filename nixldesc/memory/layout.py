@@ -12,7 +12,6 @@ from nixldesc._memory import Memory
 from nixldesc.errors import BlockIdError, GeometryError
 from nixldesc.memory import parallel_lists, ranges, sequence, wire, wire_reading
 from nixldesc.memory.columns import (
-    WHERE,
     Columns,
     Pages,
     columns_of,
@@ -405,7 +404,7 @@ class Known:
 
     def __init__(self, first: Layout) -> None:
         columns = first.columns
-        self._like, self._shape = columns, columns.numbers[WHERE:].copy()
+        self._like = columns
         self._lens = {
             "block_lens": (int(columns.block_lens.min()), int(columns.block_lens.max())),
             "block_strides": (int(columns.block_strides.min()), int(columns.block_strides.max())),
@@ -417,7 +416,7 @@ class Known:
 
     def at(self, d: dict[str, Any]) -> Layout | None:
         """Return the layout of this shape whose blocks are where `d` says; None if that must be looked at closely."""
-        numbers, bounds = wire_reading.read_where(d, self._shape)
+        numbers, bounds = wire_reading.read_where(d, self._like.numbers)
         like = self._like
         columns = Columns(numbers, like.mem_types, like.groups, like.pieces, like.plain)
         if not prove_columns(columns, {**self._lens, **bounds}):

@@ -71,7 +71,7 @@ def layout_from_dict(d: dict[str, Any]) -> tuple[Columns, tuple[str, ...], Pages
     size = len(names)
     if not size:
         raise GeometryError("layout: the layout has no regions; at least one is expected")
-    reader = _Columns(d, size)
+    reader = _Columns(d, np.empty((len(ROWS), size), dtype=np.uint64))
     for key, default in _READ:
         reader.read(key, default)
     if not reader.bounds["block_lens"][0]:  # an opaque page is as long as its block, so this cannot wait
@@ -95,6 +95,7 @@ def layout_from_dict(d: dict[str, Any]) -> tuple[Columns, tuple[str, ...], Pages
 
 #: Columns that say where a region's blocks are; all other keys are a layout's shape.
 _WHERE = frozenset(("base_addrs", "num_blocks", "device_ids"))
+_READ_WHERE = tuple([item for item in _READ if item[0] in _WHERE])
 #: Longer shapes are not remembered.
 MAX_SHAPE = 2**16
 #: Nor are those of more lists and dicts.
@@ -106,7 +107,7 @@ def shape_of(d: Any) -> bytes | None:
 
     Equal bytes are equal messages, types included, of which any but the first need no second proof.
     """
-    if type(d) is not dict or not _WHERE & d.keys() or "segments" in d:
+    if type(d) is not dict or "base_addrs" not in d or "segments" in d:
         return None
     plain = {key: value for key, value in d.items() if key not in _WHERE}
     if not _kernels.is_short(plain, MAX_SHAPE, _MOST_LISTS):
@@ -119,24 +120,22 @@ def shape_of(d: Any) -> bytes | None:
     return shape if len(shape) <= MAX_SHAPE else None
 
 
-def read_where(d: dict[str, Any], shape: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], Bounds]:
-    """Return the numbers of a known shape whose blocks are where `d` says, and the bounds of what was read."""
-    reader = _Columns(d, shape.shape[1])
-    reader.numbers[WHERE:] = shape
-    for key, default in _READ:
-        if key in _WHERE:
-            if default is None and key not in d:
-                raise GeometryError(f"layout: key {key!r} is missing")
-            reader.read(key, default)
+def read_where(d: dict[str, Any], like: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], Bounds]:
+    """Return the numbers of a layout shaped as `like`, its blocks where `d` says, and the bounds of what was read."""
+    reader = _Columns(d, like.copy())
+    for key, default in _READ_WHERE:
+        if default is None and key not in d:
+            raise GeometryError(f"layout: key {key!r} is missing")
+        reader.read(key, default)
     return reader.numbers, reader.bounds
 
 
 class _Columns:
     """A message's columns: each one value for all regions, or a list with an entry for each."""
 
-    def __init__(self, d: dict[str, Any], size: int) -> None:
-        self._d, self._size = d, size
-        self.numbers = np.empty((len(ROWS), size), dtype=np.uint64)
+    def __init__(self, d: dict[str, Any], numbers: NDArray[np.uint64]) -> None:
+        self._d, self.numbers = d, numbers
+        self._size: int = numbers.shape[1]
         self.bounds: dict[str, tuple[int, int]] = {}
 
     def read(self, key: str, default: int | str | None) -> None:

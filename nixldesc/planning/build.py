@@ -16,13 +16,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nixldesc.errors import GeometryError, PeerMismatchError
-from nixldesc.memory.columns import ROWS, WHERE, Columns, DerivedNames, Pages
+from nixldesc.kernels import _kernels
+from nixldesc.memory.columns import ROWS, Columns, DerivedNames, Pages
 from nixldesc.memory.layout import Layout, proven_layout
 from nixldesc.memory.proof import MAX_BLOCK_PIECES, MAX_DESCS
 from nixldesc.planning.families import Source
@@ -32,10 +33,13 @@ from nixldesc.planning.template import Run, Template
 from nixldesc.request.blocks import Place, Places
 from nixldesc.request.pair import DlistPair, Origin, derived_pair
 
-__all__ = ["Room", "Sending", "is_small", "pairs_of", "sendings_of"]
+__all__ = ["Room", "Sending", "is_small", "pair_of", "pairs_of", "sendings_of"]
 
 #: Rows of all tables of a plan, both sides; bounds what two strangers' layouts can make a plan build.
 MAX_ROWS = 2**19
+
+#: A side's lanes, uint64[6, lanes]: bytes from the block's start, length, sub_blocks, sub_stride, runs, run_stride.
+Lanes: TypeAlias = NDArray[np.uint64]
 
 
 class Part(NamedTuple):
@@ -55,7 +59,7 @@ class Part(NamedTuple):
     def pieces(self) -> int:
         """How many descriptors one block of each of its regions is."""
         each = zip(self.runs, self.meetings, strict=True)
-        return sum(max(m.src_sub, m.dst_sub) * run.lane.runs for run, m in each) * len(self.template.family.dst)
+        return sum([max(m.src_sub, m.dst_sub) * run.lane.runs for run, m in each]) * len(self.template.family.dst)
 
 
 class Sending:
@@ -87,16 +91,13 @@ class Sending:
 
 @dataclass(slots=True)
 class ListSide:
-    """One side of a pair, whatever the addresses: each column's region and its offset there, and its shape.
-
-    `shape` is as the last rows of :attr:`Columns.numbers`.
-    """
+    """One side of a pair, whatever the addresses: each column's region; column i is lane i modulo their number."""
 
     regions: NDArray[np.int64]
-    offsets: NDArray[np.uint64]
-    shape: NDArray[np.uint64]
+    lanes: Lanes
     groups: tuple[tuple[int, ...] | None, ...]
     mem_types: tuple[str, ...]
+    pages: Pages
     plain: bool
     _latest: tuple[weakref.ref[Layout], weakref.ref[Layout]] | None = None
 
@@ -106,7 +107,7 @@ class ListSide:
             made = self._latest[1]()
             if made is not None:
                 return made
-        made = derived_layout(layout, self.columns(layout), self.regions)
+        made = derived_layout(layout, self.columns(layout), self.regions, self.pages)
         self._latest = weakref.ref(layout), weakref.ref(made)
         return made
 
@@ -114,15 +115,14 @@ class ListSide:
         """Return the columns of a list over `layout`."""
         whole = layout.columns
         numbers = np.empty((len(ROWS), len(self.regions)), dtype=np.uint64)
-        whole.numbers[:WHERE].take(self.regions, axis=1, out=numbers[:WHERE])
-        numbers[0] += self.offsets
-        numbers[WHERE:] = self.shape
+        if _kernels.fill_columns(whole.numbers, self.regions, self.lanes, numbers) < len(self.regions):
+            raise IndexError("the list is of a layout with more regions")
         pieces = self._pieces(whole) if whole.pieces else {}
         return Columns(numbers, self.mem_types, self.groups, pieces, self.plain and not pieces)
 
     def _pieces(self, whole: Columns) -> dict[int, NDArray[np.uint64]]:
         return {
-            here: whole.pieces[there] + np.array([self.offsets[here], 0, 0], dtype=np.uint64)
+            here: whole.pieces[there] + np.array([self.lanes[0, here % self.lanes.shape[1]], 0, 0], dtype=np.uint64)
             for here, there in enumerate(self.regions.tolist())
             if there in whole.pieces
         }
@@ -135,9 +135,16 @@ class Lists(NamedTuple):
     slots: tuple[tuple[int, ...], ...]
     places: tuple[Places, ...]
 
+    @property
+    def plain(self) -> bool:
+        """Whether each region is one piece of a block on both sides."""
+        return self.sides[0].plain and self.sides[1].plain
 
-def sendings_of(dst: Layout, sources: Sequence[Source], templates: Iterable[Template]) -> list[Sending]:
-    """Return the recipes of all pairs, by source in ascending order; bounded before anything is built."""
+
+def sendings_of(
+    dst: Layout, sources: Sequence[Source], templates: Iterable[Template]
+) -> dict[int, tuple[Sending, ...]]:
+    """Return the recipes of all pairs by source rank, ascending; bounded before anything is built."""
     found: dict[tuple[int, str, str], list[Part]] = {}
     pieces: dict[tuple[int, str, str], int] = {}
     lanes = 0
@@ -157,8 +164,11 @@ def sendings_of(dst: Layout, sources: Sequence[Source], templates: Iterable[Temp
             lanes += part.lanes
             pieces[key] = pieces.get(key, 0) + part.pieces
             _prove_few(dst, part, lanes / len(sources), pieces[key])
-    ordered = sorted(found.items(), key=lambda item: item[0][0])
-    return [Sending(source, (src_mem, dst_mem), tuple(parts)) for (source, src_mem, dst_mem), parts in ordered]
+    sendings: dict[int, tuple[Sending, ...]] = {}
+    for (source, src_mem, dst_mem), gathered in sorted(found.items(), key=lambda item: item[0][0]):
+        rank = sources[source].key
+        sendings[rank] = (*sendings.get(rank, ()), Sending(source, (src_mem, dst_mem), tuple(gathered)))
+    return sendings
 
 
 def _prove_few(dst: Layout, part: Part, lanes: float, pieces: int) -> None:
@@ -182,9 +192,10 @@ def is_small(dst: Layout, sources: Sequence[Source], sending: Sending) -> bool:
     if dst.columns.pieces or src.columns.pieces:
         return False
     lists = sending.lists(src, dst)
-    if not lists.sides[0].plain or not lists.sides[1].plain:
+    rows = len(lists.slots)
+    if not lists.plain or 2 * rows > MAX_ROWS:
         return False
-    return max(dst.most_blocks, src.most_blocks) * len(lists.slots) <= MAX_DESCS
+    return dst.most_blocks * rows <= MAX_DESCS and src.most_blocks * rows <= MAX_DESCS
 
 
 class Room:
@@ -207,20 +218,22 @@ class Room:
 # --------------------------------------------------------------------------------------------------------- sides
 
 
+def pair_of(dst: Layout, sources: Sequence[Source], sending: Sending) -> DlistPair:
+    """Return a recipe's only pair."""
+    src = sources[sending.source].layout
+    sides, slots, places = sending.lists(src, dst)
+    here, there = sides
+    return derived_pair(here.over(src), there.over(dst), Origins(src, dst, here.regions, there.regions, slots), places)
+
+
 def pairs_of(dst: Layout, sources: Sequence[Source], sending: Sending, room: Room) -> tuple[DlistPair, ...]:
     """Return the pairs of a recipe: one, or several where it would exceed 2**31 - 1 ids on a side."""
+    whole = pair_of(dst, sources, sending)
+    room.take(whole.src.num_rows + whole.dst.num_rows)
     src = sources[sending.source].layout
-    lists = sending.lists(src, dst)
-    here, there = (side.over(layout) for side, layout in zip(lists.sides, (src, dst), strict=True))
-    room.take(here.num_rows + there.num_rows)
-    if is_small(dst, sources, sending):
-        chunks = [slice(0, len(lists.slots))]
-    else:
-        chunks = list(_within_limits((here.columns, there.columns), lists, (src, dst)))
-    if len(chunks) > 1:
-        return tuple([_pair(src, dst, (here.columns, there.columns), lists, chunk) for chunk in chunks])
-    mine, theirs = (side.regions for side in lists.sides)
-    return (derived_pair(here, there, Origins(src, dst, mine, theirs, lists.slots), lists.places),)
+    lists, made = sending.lists(src, dst), (whole.src.columns, whole.dst.columns)
+    chunks = list(_within_limits(made, lists, (src, dst)))
+    return (whole,) if len(chunks) == 1 else tuple([_pair(src, dst, made, lists, chunk) for chunk in chunks])
 
 
 def _lists_of(sending: Sending, src: Layout, dst: Layout) -> Lists:
@@ -228,27 +241,23 @@ def _lists_of(sending: Sending, src: Layout, dst: Layout) -> Lists:
     sides = _Side(src), _Side(dst)
     slots: list[tuple[int, ...]] = []
     places: list[Places] = []
+    src_plain = dst_plain = True
     for part in sending.parts:
         family, count = part.template.family, len(part.template.family.dst)
         sides[0].add([family.src[member] for member in part.members], _lanes(part, _at_src))
         sides[1].add([family.dst] * len(part.runs), _lanes(part, _at_dst))
+        whole = max([run.lane.runs for run in part.runs]) == 1
+        src_plain = src_plain and whole and max([meeting.src_sub for meeting in part.meetings]) == 1
+        dst_plain = dst_plain and whole and max([meeting.dst_sub for meeting in part.meetings]) == 1
         slots += [run.lane.slots for run in part.runs] * count
         places += [places_of(meeting) for meeting in part.meetings] * count
     turn = None
     if len(sending.parts) > 1:
         turn = np.argsort(sides[1].regions(), kind="stable")
         slots, places = [slots[i] for i in turn.tolist()], [places[i] for i in turn.tolist()]
-    met = [meeting for part in sending.parts for meeting in part.meetings]
-    whole = all(run.lane.runs == 1 for part in sending.parts for run in part.runs)
-    mine = sides[0].made(turn, whole and all(meeting.src_sub == 1 for meeting in met))
-    theirs = sides[1].made(turn, whole and all(meeting.dst_sub == 1 for meeting in met))
-    return Lists((mine, theirs), tuple(slots), tuple(places))
-
-
-#: A side's lanes of one part, uint64[7, lanes]: bytes from the block's start, then the last rows of
-#: :attr:`Columns.numbers`: length, block_stride (the region's), sub_blocks, sub_stride, runs, run_stride.
-Lanes = NDArray[np.uint64]
-LANE = 1 + len(ROWS) - WHERE
+    pages = Pages.none(len(slots))
+    made = sides[0].made(turn, pages, src_plain), sides[1].made(turn, pages, dst_plain)
+    return Lists(made, tuple(slots), tuple(places))
 
 
 def _at_src(run: Run, met: Meeting) -> tuple[int, int, int, int]:
@@ -263,8 +272,8 @@ def _lanes(part: Part, at: Callable[[Run, Meeting], tuple[int, int, int, int]]) 
     rows = []
     for run, met in zip(part.runs, part.meetings, strict=True):
         start, subs, sub_stride, step = at(run, met)
-        rows.append((start, run.lane.length, 0, subs, sub_stride or run.lane.length, run.lane.runs, step))
-    return np.array(rows, dtype=np.uint64).T
+        rows.append((start, run.lane.length, subs, sub_stride or run.lane.length, run.lane.runs, step))
+    return np.array(list(zip(*rows, strict=True)), dtype=np.uint64)
 
 
 class _Side:
@@ -274,33 +283,28 @@ class _Side:
         self._whole = layout.columns
         self._regions: list[NDArray[np.int64]] = []
         self._lanes: list[tuple[int, Lanes]] = []
+        self._groups: list[tuple[int, ...] | None] = []
 
     def add(self, members: Sequence[NDArray[np.int64]], lanes: Lanes) -> None:
         """Add members x lanes: `members` names for each lane the regions of the layout that have it."""
         self._regions.append(members[0] if len(members) == 1 else np.array(members).T.ravel())
         self._lanes.append((len(members[0]), lanes))
+        # The regions that a lane has in a family take the same groups.
+        self._groups += [self._whole.groups[int(regions[0])] for regions in members] * len(members[0])
 
     def regions(self) -> NDArray[np.int64]:
         """Return each column's region, in the order in which they were added."""
         return self._regions[0] if len(self._regions) == 1 else np.concatenate(self._regions)
 
-    def made(self, turn: NDArray[np.int64] | None, plain: bool) -> ListSide:
+    def made(self, turn: NDArray[np.int64] | None, pages: Pages, plain: bool) -> ListSide:
         """Return the side, its columns in the order that `turn` says; `plain`: each is one piece of a block."""
-        regions, lanes, at = self.regions(), np.empty((LANE, sum(map(len, self._regions))), dtype=np.uint64), 0
-        for members, part in self._lanes:
-            end = at + members * part.shape[1]
-            lanes[:, at:end].reshape(LANE, members, -1)[:] = part[:, None]
-            at = end
+        regions, lanes, groups = self.regions(), self._lanes[0][1], self._groups
         if turn is not None:
-            regions, lanes = regions[turn], lanes[:, turn]
-        whole, count = self._whole, len(regions)
-        lanes[2] = whole.block_strides[regions]
-        if whole.groups.count(whole.groups[0]) == len(whole):
-            groups = whole.groups[:1] * count
-        else:
-            groups = tuple([whole.groups[i] for i in regions.tolist()])
-        mems = (whole.mem_types[int(regions[0])],) * count
-        return ListSide(regions, lanes[0], lanes[1:], groups, mems, plain)
+            each = [part if count == 1 else np.tile(part, count) for count, part in self._lanes]
+            lanes = np.concatenate(each, axis=1).take(turn, axis=1)
+            regions, groups = regions[turn], [groups[i] for i in turn.tolist()]
+        mems = (self._whole.mem_types[int(regions[0])],) * len(regions)
+        return ListSide(regions, lanes, tuple(groups), mems, pages, plain)
 
 
 def places_of(meeting: Meeting) -> Places:
@@ -380,17 +384,18 @@ class Origins(Sequence[Origin]):
 
 def _pair(src: Layout, dst: Layout, made: Sequence[Columns], lists: Lists, chunk: slice) -> DlistPair:
     mine, theirs = (side.regions[chunk] for side in lists.sides)
-    here = derived_layout(src, _chunk(made[0], chunk), mine)
-    there = derived_layout(dst, _chunk(made[1], chunk), theirs)
+    pages = Pages.none(len(mine))
+    here = derived_layout(src, _chunk(made[0], chunk), mine, pages)
+    there = derived_layout(dst, _chunk(made[1], chunk), theirs, pages)
     origins = Origins(src, dst, mine, theirs, lists.slots[chunk])
     return derived_pair(here, there, origins, lists.places[chunk])
 
 
-def derived_layout(layout: Layout, columns: Columns, regions: NDArray[np.int64]) -> Layout:
+def derived_layout(layout: Layout, columns: Columns, regions: NDArray[np.int64], pages: Pages) -> Layout:
     """Return the layout of a list's columns: pieces of the regions of `layout` that `regions` name."""
-    names = DerivedNames(layout.names, layout.columns.base_addrs, regions, columns.base_addrs)
+    names = DerivedNames(layout.names, layout.columns, regions, columns)
     place = (layout.cp_rank, layout.cp_size, layout.cp_tokens)
-    return proven_layout(columns, names, Pages.none(len(columns)), place)
+    return proven_layout(columns, names, pages, place)
 
 
 def _chunk(columns: Columns, chunk: slice) -> Columns:

@@ -233,8 +233,8 @@ class _Names(_Finder):
             regions.append(region)
             met.append(members)
         for regions, met in groups.values():
-            columns = np.array(met, dtype=np.int64).reshape(len(regions), -1)
-            yield np.array(regions, dtype=np.int64), tuple([columns[:, s] for s in range(columns.shape[1])])
+            theirs = np.ascontiguousarray(np.array(met, dtype=np.int64).reshape(len(regions), -1).T)
+            yield np.array(regions, dtype=np.int64), tuple(theirs)
 
     def _regions(self, rules: Rules) -> Iterator[tuple[int, Any, tuple[int, ...]]]:
         """Yield each region's number, key and members."""

@@ -23,7 +23,7 @@ from math import prod
 from typing import NamedTuple
 
 from nixldesc.errors import PeerMismatchError
-from nixldesc.memory.sections import TOKEN, Section
+from nixldesc.memory.sections import TOKEN, Dim, Section
 from nixldesc.planning.boxes import Box
 from nixldesc.planning.limits import MAX_LANES, Limits
 from nixldesc.planning.meeting import Meeting
@@ -92,37 +92,48 @@ def _piece_lanes(piece: Piece, meeting: Meeting, limits: Limits) -> tuple[tuple[
     src, dst = piece.src, piece.dst
     ranges = dict(zip([name for name, _, _ in axes_of(dst)], piece.box, strict=True))
     ranges[TOKEN] = (0, meeting.unit_tokens)
-    sides = {
-        name: stored(start, dims) for (name, start, _), dims in zip(src.geometry.box, src.geometry.dims, strict=True)
-    }
+    sides = {name: (start, dims) for (name, start, _), dims in zip(src.geometry.box, src.geometry.dims, strict=True)}
+    to, fro, loops = dst.offset, src.offset, []
     walks: list[list[Walk]] = []
     spacing = (0, 0)
     for (name, start, _), dims in zip(dst.geometry.box, dst.geometry.dims, strict=True):
-        here, there = stored(start, dims), sides[name]
-        found = alternatives(*ranges[name], here, there)
-        if found is None:
-            raise PeerMismatchError(
-                f"section {dst.name!r}: axis {name!r} is stored in parts of {_units(here)} indices here and of "
-                f"{_units(there)} in the source; neither cut divides the other"
-            )
-        walks.append(found)
+        low, high = ranges[name]
+        other, theirs = sides[name]
+        if len(dims) == len(theirs) == 1 and dims[0].unit == theirs[0].unit == 1:
+            here, there = dims[0].stride, theirs[0].stride
+            to, fro = to + (low - start) * here, fro + (low - other) * there
+            loops.append(Loop(here, there, high - low))
+        else:
+            walks.append(_walks(dst.name, name, (low, high), stored(start, dims), stored(other, theirs)))
         if name == TOKEN:
-            spacing = _spacing(here, meeting.dst_sub, meeting, dst), _spacing(there, meeting.src_sub, meeting, dst)
+            mine, yours = (meeting.dst_sub, start, dims), (meeting.src_sub, other, theirs)
+            spacing = _spacing(*mine, meeting, dst), _spacing(*yours, meeting, dst)
     lanes: list[Lane] = []
     for walk in product(*walks):
-        at = dst.offset + sum([w.dst for w in walk]), src.offset + sum([w.src for w in walk])
-        lanes += _lanes(piece, at, [loop for w in walk for loop in w.loops], limits)
+        at = to + sum([w.dst for w in walk]), fro + sum([w.src for w in walk])
+        lanes += _lanes(piece, at, [*loops, *[loop for w in walk for loop in w.loops]], limits)
     return spacing, lanes
+
+
+def _walks(section: str, axis: str, span: tuple[int, int], here: Stored, there: Stored) -> list[Walk]:
+    found = alternatives(*span, here, there)
+    if found is None:
+        raise PeerMismatchError(
+            f"section {section!r}: axis {axis!r} is stored in parts of {_units(here)} indices here and of "
+            f"{_units(there)} in the source; neither cut divides the other"
+        )
+    return found
 
 
 def _units(side: Stored) -> str:
     return " and ".join(str(dim.unit) for dim in side.dims)
 
 
-def _spacing(side: Stored, subs: int, meeting: Meeting, section: Section) -> int:
+def _spacing(subs: int, start: int, dims: tuple[Dim, ...], meeting: Meeting, section: Section) -> int:
     """Return how far apart the sub-blocks of one side are; 0 where its block is one."""
     if subs == 1:
         return 0
+    side = stored(start, dims)
     if len(side.dims) > 1 and meeting.unit_tokens % side.dims[0].unit:
         raise PeerMismatchError(
             f"section {section.name!r}: its blocks meet in sub-blocks of {meeting.unit_tokens} tokens, but axis "
@@ -142,7 +153,7 @@ def _lanes(piece: Piece, at: tuple[int, int], loops: list[Loop], limits: Limits)
             left[-1] = left[-1]._replace(size=left[-1].size * loop.size)
         else:
             left.append(loop)
-    runs = max(left, key=lambda loop: loop.size, default=Loop(length, length, 1))
+    runs = max(left, key=lambda loop: loop.size) if left else Loop(length, length, 1)
     others = [loop for loop in reversed(left) if loop is not runs]
     count = prod([loop.size for loop in others])
     if count > limits.lanes:
@@ -153,7 +164,7 @@ def _lanes(piece: Piece, at: tuple[int, int], loops: list[Loop], limits: Limits)
         )
     limits.lanes -= count
     shape = (length, runs.size, runs.dst, runs.src, (piece.slot,))
-    return [Lane(to, fro, *shape) for to, fro in _starts(at, others)]
+    return [Lane(to, fro, *shape) for to, fro in (_starts(at, others) if others else (at,))]
 
 
 def _order(section: Section) -> str:
@@ -170,6 +181,8 @@ def _starts(at: tuple[int, int], loops: Sequence[Loop]) -> Iterator[tuple[int, i
 
 def _joined(lanes: list[Lane]) -> list[Lane]:
     """Join neighbours that touch on both sides and repeat alike; a joined lane names each of its slots once."""
+    if len(lanes) == 1:
+        return lanes
     joined: list[Lane] = []
     slots: list[dict[int, None]] = []  # of each: thousands may become one
     for lane in lanes:

@@ -24,13 +24,15 @@ from nixldesc._check import as_int, as_names, brief, is_many
 from nixldesc._memory import Memory
 from nixldesc.errors import BlockIdError, PeerMismatchError
 from nixldesc.memory.layout import Layout
+from nixldesc.memory.sections import Section
 from nixldesc.planning.binding import prove_same_shape
 from nixldesc.planning.block_tables import BlockTables, Side, Stand
-from nixldesc.planning.build import Room, Sending, is_small, pairs_of, sendings_of
+from nixldesc.planning.build import Room, Sending, is_small, pair_of, pairs_of, sendings_of
 from nixldesc.planning.costs import Cost, costs_of
 from nixldesc.planning.delivery import Judge, holes_of, shared, unfilled
 from nixldesc.planning.families import Allowed, Source, families_of
 from nixldesc.planning.limits import Limits
+from nixldesc.planning.meeting import Deal
 from nixldesc.planning.sources import Rule, Rules, Seat
 from nixldesc.planning.template import Template, template_of
 from nixldesc.request.lists import BlockTables as Lists
@@ -70,24 +72,21 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
         dst: Layout,
         sources: Sequence[Source],
         templates: Sequence[Template],
-        sendings: Sequence[Sending],
+        sendings: Mapping[int, Sequence[Sending]],
         missing: tuple[str, ...],
         unused: tuple[str, ...],
     ) -> None:
-        by_source: dict[int, list[Sending]] = {}
-        for sending in sendings:
-            by_source.setdefault(sources[sending.source].key, []).append(sending)
         made: dict[int, tuple[DlistPair, ...]] = {}
         put = object.__setattr__
         put(self, "_dst", dst)
         put(self, "_sources", sources)
         put(self, "_templates", templates)
-        put(self, "_sendings", by_source)
+        put(self, "_sendings", sendings)
         put(self, "_made", made)
         put(self, "missing", missing)
         put(self, "unused", unused)
         room = Room()
-        for rank, found in by_source.items():
+        for rank, found in sendings.items():
             # What may be refused is built at once, the rest when somebody looks.
             if not all(is_small(dst, sources, sending) for sending in found):
                 made[rank] = tuple([pair for sending in found for pair in pairs_of(dst, sources, sending, room)])
@@ -98,9 +97,8 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
     def __getitem__(self, rank: int) -> tuple[DlistPair, ...]:
         made = self._made.get(rank)
         if made is None:
-            room = Room()
-            found = [pairs_of(self._dst, self._sources, sending, room) for sending in self._sendings[rank]]
-            made = self._made.setdefault(rank, tuple([pair for pairs in found for pair in pairs]))
+            found = [pair_of(self._dst, self._sources, sending) for sending in self._sendings[rank]]
+            made = self._made.setdefault(rank, tuple(found))
         return made
 
     def __iter__(self) -> Iterator[int]:
@@ -110,7 +108,7 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
         return len(self._sendings)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Plan, (self._dst, self._sources, self._templates, self._flat(), self.missing, self.unused)
+        return Plan, (self._dst, self._sources, self._templates, self._sendings, self.missing, self.unused)
 
     def __repr__(self) -> str:
         sends = ", ".join(f"{rank}: {len(pairs)} pair{'s' * (len(pairs) != 1)}" for rank, pairs in self.items())
@@ -131,7 +129,7 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
         dst, layouts = _check_layout(dst, "dst"), _check_srcs(srcs)
         prove_same_shape(self._dst, dst, {source.key: source.layout for source in self._sources}, layouts)
         sources = tuple([Source(source.key, layouts[source.key]) for source in self._sources])
-        return Plan(dst, sources, self._templates, self._flat(), self.missing, self.unused)
+        return Plan(dst, sources, self._templates, self._sendings, self.missing, self.unused)
 
     def costs(self) -> tuple[Cost, ...]:
         """Return what each section costs: a record per source, section and pair of regions.
@@ -226,9 +224,6 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
     def _holes(self, wrong: Judge, *request: Any) -> list[tuple[str, int, int, int]]:
         return holes_of(self._templates, self._dst, self._sources, wrong, *request)
 
-    def _flat(self) -> list[Sending]:
-        return [sending for found in self._sendings.values() for sending in found]
-
 
 def plan(
     dst: Layout,
@@ -272,7 +267,8 @@ def plan(
     if recipe is None:
         templates, missing, unused = _templates(dst, sources, Rules(rule, {}), allowed)
         recipe = Recipe(templates, sendings_of(dst, sources, templates), missing, unused)
-        size = sum([sending.num_lanes for sending in recipe.sendings]) + len(missing) + len(unused)
+        lanes = sum([sending.num_lanes for found in recipe.sendings.values() for sending in found])
+        size = lanes + len(missing) + len(unused)
         if max(size, *[len(layout.columns) for layout in (dst, *layouts.values())]) <= MAX_KNOWN:
             _KNOWN.put((dst.kind, kinds, rule, allowed), recipe)
     return Plan(dst, sources, *recipe)
@@ -282,7 +278,7 @@ class Recipe(NamedTuple):
     """All of a plan but the addresses: what is worked out once for layouts of one kind."""
 
     templates: tuple[Template, ...]
-    sendings: Sequence[Sending]
+    sendings: Mapping[int, Sequence[Sending]]
     missing: tuple[str, ...]
     unused: tuple[str, ...]
 
@@ -307,20 +303,19 @@ def _templates(
 def _prove_tables(tables: BlockTables, template: Template, dst: Layout, sources: Sequence[Source]) -> None:
     """What the block tables of a family's regions mean must agree with what they mean elsewhere."""
     family = template.family
+    here = int(family.dst[0])
+    mine = [_side(dst, here, slot.want.section, slot.want.deal) for slot in family.slots]
     for take in template.takes:
         slot = family.slots[take.slot]
         held = slot.holders[take.holder]
         source = sources[family.sources[take.member]]
-        here, there = int(family.dst[0]), int(family.src[take.member][0])
-        sides = (
-            (source.layout, there, held.section, held.deal),
-            (dst, here, slot.want.section, slot.want.deal),
-        )
-        src_side, dst_side = (
-            Side(layout.names[n], layout.columns.groups[n], Stand.of(deal, section.block_tokens), section.block_tokens)
-            for layout, n, section, deal in sides
-        )
-        tables.prove(source.key, src_side, dst_side, slot.want.name)
+        theirs = _side(source.layout, int(family.src[take.member][0]), held.section, held.deal)
+        tables.prove(source.key, theirs, mine[take.slot], slot.want.name)
+
+
+def _side(layout: Layout, region: int, section: Section, deal: Deal) -> Side:
+    tokens = section.block_tokens
+    return Side(layout.names[region], layout.columns.groups[region], Stand.of(deal, tokens), tokens)
 
 
 def reader_counts(dsts: Sequence[Layout], srcs: Mapping[int, Layout], *, allow_missing: Allowed = ()) -> dict[int, int]:
@@ -371,30 +366,40 @@ def _prove_whole(holes: Sequence[tuple[str, int, int, int]]) -> None:
 # ------------------------------------------------------------------------------------------------------- the door
 
 
-def _check_layout(layout: Any, what: str) -> Layout:
+def _check_layout(layout: Any, *what: object) -> Layout:
     if not isinstance(layout, Layout):
         swapped = "; the destination comes first, then the sources by rank" if isinstance(layout, Mapping) else ""
-        raise TypeError(f"{what} must be a Layout, got {brief(layout)}{swapped}")
+        raise TypeError(f"{_words(what)} must be a Layout, got {brief(layout)}{swapped}")
     if () in layout.pages.kinds:
         bare = layout.pages.of.index(layout.pages.kinds.index(()))
         raise PeerMismatchError(
-            f"{what}: region {layout.names[bare]!r} has no sections (it is cut into sub-blocks or derived by a plan); "
-            f"a plan needs the layout that says what the blocks mean"
+            f"{_words(what)}: region {layout.names[bare]!r} has no sections (it is cut into sub-blocks or derived by a "
+            f"plan); a plan needs the layout that says what the blocks mean"
         )
     return layout
 
 
+_NONE: frozenset[str] = frozenset()
+
+
+def _words(what: Iterable[object]) -> str:
+    return " ".join(map(str, what))
+
+
 def _check_allowed(allow_missing: Any) -> Any:
+    if allow_missing == ():
+        return _NONE
     return True if allow_missing is True else frozenset(as_names(allow_missing, "allow_missing"))
 
 
 def _check_srcs(srcs: Any) -> dict[int, Layout]:
-    if not isinstance(srcs, Mapping):
+    if type(srcs) is not dict and not isinstance(srcs, Mapping):
         raise TypeError(f"srcs must map source ranks to layouts, got {brief(srcs)}; a single source is {{0: layout}}")
-    found = {as_int(rank, "source rank"): _check_layout(layout, f"source {rank}") for rank, layout in srcs.items()}
-    if any(rank < 0 for rank in found):
-        raise PeerMismatchError(f"source ranks must not be negative, got {min(found)}")
-    return dict(sorted(found.items()))
+    found = {as_int(rank, "source rank"): _check_layout(layout, "source", rank) for rank, layout in srcs.items()}
+    ranks = sorted(found)
+    if ranks and ranks[0] < 0:
+        raise PeerMismatchError(f"source ranks must not be negative, got {ranks[0]}")
+    return {rank: found[rank] for rank in ranks}
 
 
 def _seat(dst_rank: Any, dst_size: Any, src_size: Any, srcs: Mapping[int, Layout]) -> Seat:

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from nixldesc.errors import PeerMismatchError
-from nixldesc.memory.sections import BYTE, Section
+from nixldesc.memory.sections import BYTE, TOKEN, Section
 from nixldesc.planning.boxes import MAX_PIECES, Box, choose, held_of, volume
 from nixldesc.planning.limits import MAX_STEPS, Limits
 from nixldesc.planning.meeting import Deal, share_tokens
@@ -105,7 +105,7 @@ class Take(NamedTuple):
 def box_of(section: Section, like: Section) -> Box:
     """Return the indices that a section holds, its axes in the order of `like`'s; tokens are not in a box."""
     ranges = {name: (start, stop) for name, start, stop in section.geometry.box}
-    return tuple([ranges[name] for name, _, _ in axes_of(like)])
+    return tuple([ranges[name] for name, _, _ in like.geometry.box if name != TOKEN])
 
 
 def takes_of(
@@ -137,38 +137,43 @@ def too_entangled(name: str, region: str) -> PeerMismatchError:
 
 def _prove_alike(want: Want, holder: Holder, ranks: Sequence[Rank]) -> None:
     dst, src = want.section, holder.section
-    if src.shape == dst.shape:
-        return
-    what = f"section {want.name!r} (region {want.region!r}): "
-    key = next(rank.key for rank in ranks if rank.number == holder.rank)
-    against = f"source {key} (region {holder.region!r})"
-    mine, theirs = (sorted(name for name, _, _ in section.geometry.box) for section in (dst, src))
-    if mine != theirs:
+    unlike = None if src.shape == dst.shape else _unlike(dst, src)
+    if unlike:
+        here, there = unlike
+        key = next(rank.key for rank in ranks if rank.number == holder.rank)
+        raise PeerMismatchError(
+            f"section {want.name!r} (region {want.region!r}): {here}, source {key} (region {holder.region!r}) {there}"
+        )
+
+
+def _unlike(dst: Section, src: Section) -> tuple[str, str] | None:
+    """Return what is unlike on either side, in words, of sections that cannot be boxes of one whole."""
+    here, there = dst.geometry.box, src.geometry.box
+    mine, theirs = [axis[0] for axis in here], [axis[0] for axis in there]
+    if mine != theirs and sorted(mine) != sorted(theirs):
         hint = (
             "a region without sections is opaque and pairs only with one of its kind"
             if not mine or not theirs
             else "axes are matched by name, and both sides must have the same ones"
         )
-        raise PeerMismatchError(f"{what}its axes are {_words(mine)}, {against} has {_words(theirs)}; {hint}")
+        return f"its axes are {_words(sorted(mine))}", f"has {_words(sorted(theirs))}; {hint}"
     if src.itemsize != dst.itemsize:
         of = "itemsize is" if mine else "an opaque block is"
-        raise PeerMismatchError(f"{what}{of} {dst.itemsize} bytes, {against} has {src.itemsize}")
+        return f"{of} {dst.itemsize} bytes", f"has {src.itemsize}"
     if src.dtype != dst.dtype:
-        raise PeerMismatchError(f"{what}dtype is {dst.dtype!r}, {against} has {src.dtype!r}")
-    held = {name: (start, stop) for name, start, stop in src.geometry.box}
-    for name, start, stop in dst.geometry.box:
-        if name == BYTE and (start, stop) != held[name]:
-            raise PeerMismatchError(
-                f"{what}axis 'byte' is {_range((start, stop))}, {against} holds {_range(held[name])}: the items are of "
-                f"different formats (axis 'byte' is the inside of an item and never split)"
-            )
+        return f"dtype is {dst.dtype!r}", f"has {src.dtype!r}"
+    if BYTE in mine and here[mine.index(BYTE)] != there[theirs.index(BYTE)]:
+        why = "the items are of different formats (axis 'byte' is the inside of an item and never split)"
+        inside, inside_there = here[mine.index(BYTE)][1:], there[theirs.index(BYTE)][1:]
+        return f"axis 'byte' is {_range(inside)}", f"holds {_range(inside_there)}: {why}"
+    return None
 
 
 def _words(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names)) if names else "none (opaque)"
 
 
-def _range(span: tuple[int, int]) -> str:
+def _range(span: Sequence[int]) -> str:
     return f"[{span[0]}, {span[1]})"
 
 

@@ -57,10 +57,10 @@ class Stored(NamedTuple):
         return unit // dim.unit * dim.stride
 
 
-def stored(start: int, dims: Sequence[Dim]) -> Stored:
+def stored(start: int, dims: tuple[Dim, ...]) -> Stored:
     """Return how a side stores an axis; parts that nest evenly are one dimension, one of size 1 is none."""
     if len(dims) == 1:
-        return Stored(start, tuple(dims))
+        return Stored(start, dims)
     joined: list[Dim] = []
     for dim in [dim for dim in dims if dim.size > 1] or dims[-1:]:
         if joined and joined[-1].stride == dim.size * dim.stride:
@@ -77,11 +77,6 @@ def alternatives(low: int, high: int, dst: Stored, src: Stored) -> list[Walk] | 
     >>> [walk.loops for walk in alternatives(2, 12, dst, src)]
     [(Loop(dst=10, src=7, size=2),), (Loop(dst=40, src=100, size=2), Loop(dst=10, src=7, size=4))]
     """
-    # Mostly an axis is in one piece on both sides.
-    if len(dst.dims) == len(src.dims) == 1 and dst.dims[0].unit == src.dims[0].unit == 1:
-        here, there = dst.dims[0].stride, src.dims[0].stride
-        loop = Loop(here, there, high - low)
-        return [Walk((low - dst.start) * here, (low - src.start) * there, (loop,))]
     units = sorted({dim.unit for dim in (*dst.dims, *src.dims)}, reverse=True)
     if any(larger % smaller for larger, smaller in pairwise(units)):
         return None

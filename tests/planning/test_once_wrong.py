@@ -203,3 +203,12 @@ def test_a_strangers_many_groups_are_looked_up_not_searched() -> None:
     dst = Layout([Region("a", 0, 32, 2, sections=[section])])
     (pair,) = plan(dst, {0: src})[0]
     assert pair.src.regions[0].groups == tuple(groups)
+
+
+def test_a_list_is_not_read_beyond_the_regions_of_its_layout() -> None:
+    """Columns of a list are taken by a kernel, which looks at every region's number."""
+    two = Layout([Region("a", 0, 16, 4), Region("b", 64, 16, 4)])
+    lists = next(iter(plan(two, {0: two})._sendings.values()))[0].lists(two, two)
+    assert lists.sides[0].columns(two).base_addrs.tolist() == [0, 64]
+    with pytest.raises(IndexError, match="of a layout with more regions"):
+        lists.sides[0].columns(two.select(["a"]))
