@@ -208,6 +208,11 @@ def _forget(engine: Any) -> dict[str, Any]:
     return {}
 
 
+def _blocks(engine: Any) -> dict[str, Any]:
+    """Tokens in a block, as vLLM has it in the end: a backend may insist on its own."""
+    return {"tokens": engine.llm_engine.vllm_config.cache_config.block_size}
+
+
 def _metrics(engine: Any) -> dict[str, Any]:
     found = {
         metric.name.removeprefix("vllm:"): metric.value if hasattr(metric, "value") else metric.sum

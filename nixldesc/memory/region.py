@@ -171,6 +171,30 @@ class Region:
             words.append(f"{len(self.segments):,} segments")
         return f"Region({', '.join(words)})"
 
+    def with_sections(self, sections: Iterable[Section]) -> Region:
+        """Return the region of the same blocks that hold these sections, and are as long as these need.
+
+        For bytes of which an array's shape says nothing (vectorised keys, tiles, a state behind a tensor of another
+        shape): :func:`nixldesc.array_regions` finds the blocks, this says what is in them.
+
+        Raises :class:`GeometryError` where a block is cut into pieces, or holds nothing; :class:`TypeError` for
+        anything but sections.
+
+        >>> from nixldesc import Axis, Section
+        >>> page = Section("k", [Axis("dim", 0, 4), Axis("token", 0, 2)], 2)
+        >>> region = Region("cache", 4096, 32, 10, block_stride=64).with_sections([page])
+        >>> region.base_addr, region.block_len, region.block_stride, region.sections == (page,)
+        (4096, 16, 64, True)
+        """
+        if self.sub_blocks * self.runs > 1:
+            raise GeometryError(f"region {self.name!r}: a region cut into sub_blocks has no sections")
+        page = _sections(sections, self.name, self.block_len, 1)
+        if not page:
+            raise GeometryError(f"region {self.name!r}: sections is empty: a block holds at least one")
+        length = max([section.end for section in page])
+        other = {"block_len": length, "sub_stride": length, "run_stride": length, "sections": page}
+        return made_region(*[other.get(slot, getattr(self, slot)) for slot in self.__slots__])
+
     @property
     def segments(self) -> NDArray[np.uint64]:
         """The memories that the blocks lie in: uint64[n, 3], rows ``(base_addr, num_blocks, device_id)``, read-only.

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nixldesc import (
+    Axis,
+    GeometryError,
     Layout,
     Region,
     Section,
@@ -410,3 +412,29 @@ def test_an_interface_may_keep_its_data_in_a_buffer() -> None:
     there = np.zeros((3, 4), np.uint8)
     move(Layout([region]), Layout(array_regions("l0", there, "block byte")), [2, 0], [0, 1])
     assert there.tolist() == [[18, 19, 20, 21], [2, 3, 4, 5], [0, 0, 0, 0]]
+
+
+def test_what_a_blocks_bytes_mean_may_be_said_of_an_arrays_region() -> None:
+    """A CPU backend keeps keys [dim][token] behind a tensor of [token][dim]: the array knows where the blocks are."""
+    pool = np.zeros((10, 2, 4, 8), np.float16)
+    (region,) = array_regions("l0", pool[::2], "block head token dim", groups=(3,), ranges={"head": (2, 4)})
+    axes = [Axis("head", 2, 4), Axis("dim", 0, 8), Axis("token", 0, 4)]
+    again = region.with_sections([Section("l0.k", axes, 2)])
+    assert [axis.name for axis in again.sections[0].axes] == ["head", "dim", "token"]
+    assert (again.base_addr, again.num_blocks, again.block_stride) == (pool.ctypes.data, 5, 2 * pool[0].nbytes)
+    assert (again.groups, again.mem_type, again.name) == ((3,), "DRAM", region.name)
+    shorter = region.with_sections([Section("s", (), 16), Section("t", (), 8, offset=24)])
+    assert (shorter.block_len, shorter.block_stride, shorter.reach) == (32, region.block_stride, 32)
+    assert Layout([shorter]).table().tolist() == [[pool.ctypes.data, 32, 0, 2 * pool[0].nbytes, 5]]
+    pieces = Region.segmented("pool", 32, [(0, 4), (4096, 2)]).with_sections([Section("s", (), 16)])
+    assert Layout([pieces]).table().tolist() == [[0, 16, 0, 32, 4], [4096, 16, 0, 32, 2]]
+
+
+def test_sections_of_a_region_are_sections_and_there_are_some() -> None:
+    region = Region("k", 0, 16, 4)
+    with pytest.raises(GeometryError, match="region 'k': sections is empty: a block holds at least one"):
+        region.with_sections([])
+    with pytest.raises(TypeError, match="region 'k': sections must be Section objects, got 3"):
+        region.with_sections([3])  # type: ignore[list-item]
+    with pytest.raises(GeometryError, match="region 'k': a region cut into sub_blocks has no sections"):
+        Region("k", 0, 16, 4, sub_blocks=2).with_sections([Section("s", (), 16)])

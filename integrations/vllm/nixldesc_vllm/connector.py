@@ -166,11 +166,19 @@ class Worker(NixlBaseConnectorWorker):
 
     @staticmethod
     def _wanted(block_ids: Sequence[Sequence[int]], block_tokens: Sequence[int], skips: Sequence[int]) -> list[Any]:
-        """A consumer's lists: its cached prefixes are not asked for."""
+        """A consumer's lists: its cached prefixes are not asked for; none where all is cached, P is told then."""
         return [
             Blocks(ids, skip=skip) if size else list(ids)[-1:]
-            for ids, size, skip in zip(block_ids, block_tokens, skips, strict=True)
+            for ids, size, skip in zip(block_ids, block_tokens, skips, strict=bool(block_ids))
         ]
+
+    def _clear(self, block_ids: Sequence[Sequence[int]], skips: Sequence[int], tokens: int) -> None:
+        """Empty blocks that the request does not fill: attention multiplies what is there by nought; NaN stays NaN."""
+        for name, cache in self.device_kv_caches.items():
+            group = self.kv_cache_config.transfer_group_index_by_layer[name]
+            if block_ids and (size := self._block_tokens[group]):
+                for block in block_ids[group][max(0, tokens // size - skips[group]) :]:
+                    cache[block].zero_()
 
     def _pop_done_transfers(self, transfers: dict[str, list[Transfer]]) -> tuple[set[str], set[str]]:
         done, failed = set(), set()
@@ -199,14 +207,6 @@ class PullWorker(NixlPullConnectorWorker, Worker):
             engine.peers = [prepare(self.nixl_wrapper, engine.names, made)]
         return engine.peers
 
-    def _clear(self, block_ids: Sequence[Sequence[int]], skips: Sequence[int], tokens: int) -> None:
-        """Empty blocks that the request does not fill: attention multiplies what is there by nought; NaN stays NaN."""
-        for name, cache in self.device_kv_caches.items():
-            group = self.kv_cache_config.transfer_group_index_by_layer[name]
-            if size := self._block_tokens[group]:
-                for block in block_ids[group][max(0, tokens // size - skips[group]) :]:
-                    cache[block].zero_()
-
     def _read_blocks_for_req(self, req_id: str, meta: Any) -> None:
         remote, engine_id = meta.remote, meta.remote.engine_id
         if engine_id in self._invalid_remote_engines:
@@ -219,11 +219,9 @@ class PullWorker(NixlPullConnectorWorker, Worker):
         self._engine_last_active[engine_id] = time.perf_counter()
         notify = f"{remote.request_id}:{max(1, self.world_size // engine.tp_size)}".encode()
         try:
-            src, dst = [], []
-            if any(meta.local_block_ids):  # else everything is cached here: P is told, nothing is read
-                src = self._tables(remote.block_ids, engine.block_tokens, remote.num_tokens)
-                dst = self._wanted(meta.local_block_ids, self._block_tokens, meta.local_num_computed_blocks)
-                self._clear(meta.local_block_ids, meta.local_num_computed_blocks, remote.num_tokens)
+            src = self._tables(remote.block_ids, engine.block_tokens, remote.num_tokens)
+            dst = self._wanted(meta.local_block_ids, self._block_tokens, meta.local_num_computed_blocks)
+            self._clear(meta.local_block_ids, meta.local_num_computed_blocks, remote.num_tokens)
             options = {"notify": notify, "null_block": 0, "tokens": remote.num_tokens}
             srcs = dict.fromkeys(engine.names, src)  # vLLM's ranks have the same blocks
             started = [peer.start(srcs, dst, **options) for peer in self._prepare(engine)]
@@ -238,12 +236,17 @@ class PullWorker(NixlPullConnectorWorker, Worker):
 class PushWorker(NixlPushConnectorWorker, Worker):
     """P writes: the part of each of D's ranks' plans that is its own."""
 
+    def _do_send_reg_notif(self, req_id: str, reg_data: dict[str, Any]) -> None:
+        """D says what it wants; from then on P may write."""
+        self._clear(reg_data["local_block_ids"], reg_data["skips"], reg_data["tokens"])
+        super()._do_send_reg_notif(req_id, reg_data)
+
     def _prepare(self, engine: Engine) -> list[Any]:
         if not engine.peers:
             for rank, layout in engine.layouts.items():
                 made = self._plan(layout, self._ranks, dst_rank=rank, dst_size=engine.tp_size)
-                mine = made.get(self.tp_rank, ())
-                engine.peers.append(prepare(self.nixl_wrapper, engine.names[rank], mine, local="src"))
+                name, mine = engine.names[rank], made.get(self.tp_rank, ())
+                engine.peers.append(prepare(self.nixl_wrapper, name, mine, local="src"))
         return engine.peers
 
     def _do_start_push_kv(self, request_id: str, local_block_ids: Any, registration_data: dict[str, Any]) -> None:

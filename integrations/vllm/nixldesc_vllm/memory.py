@@ -31,30 +31,17 @@ def layout_of(worker: Any, kv_caches: Mapping[str, Any], tp_rank: int) -> Layout
         spec = worker._layer_specs.get(name)
         if spec is None:  # a layer that shares another's cache
             continue
-        where = {"groups": (worker.kv_cache_config.transfer_group_index_by_layer[name],)}
+        groups = (worker.kv_cache_config.transfer_group_index_by_layer[name],)
         if isinstance(spec, MambaSpec):
-            regions.append(_region(name, cache, _state(name, spec, worker.world_size, tp_rank), **where))
+            page: Sequence[Section] = _state(name, spec, worker.world_size, tp_rank)
         elif on_cpu:
-            regions.append(_region(name, cache, _cpu_attention(name, cache, heads), **where))
+            page = _cpu_attention(name, cache, heads)
         else:
-            regions += array_regions(name, cache, "block head token byte", ranges={"head": heads}, **where)
+            regions += array_regions(name, cache, "block head token byte", ranges={"head": heads}, groups=groups)
+            continue
+        (blocks,) = array_regions(name, cache, "block head token byte", groups=groups)
+        regions.append(blocks.with_sections(page))
     return Layout(regions)
-
-
-def _region(name: str, cache: Any, sections: Sequence[Section], groups: tuple[int, ...]) -> Region:
-    """The blocks are where the tensor says, and in them is another page than its shape says."""
-    (whole,) = array_regions(name, cache, "block head token byte")
-    return Region(
-        name,
-        whole.base_addr,
-        max(section.end for section in sections),
-        whole.num_blocks,
-        block_stride=whole.block_stride,
-        groups=groups,
-        mem_type=whole.mem_type,
-        device_id=whole.device_id,
-        sections=sections,
-    )
 
 
 def _cpu_attention(name: str, cache: Any, heads: tuple[int, int]) -> list[Section]:
