@@ -20,6 +20,7 @@ import baseline
 import measure
 import numpy as np
 import peer_rows
+import request_rows
 import segments
 import transfers
 import workloads
@@ -148,6 +149,7 @@ def rows(scale: Scale) -> Iterator[Row]:
         yield ids_from_arrays(scale, blocks)
     yield ids_into_out(scale, scale.blocks[-1])
     yield pair_sort(scale, scale.blocks[-1])
+    yield from request_rows.rows(scale)
     yield dense_fresh(scale)
     yield dense_into_out(scale)
     yield plan_time(scale, workloads.mla(scale.layers, sources=scale.sources))

@@ -38,7 +38,7 @@ from nixldesc.planning.template import Template, template_of
 from nixldesc.request.lists import BlockTables as Lists
 from nixldesc.request.moves import IdPair
 from nixldesc.request.pair import DlistPair
-from nixldesc.request.sources import ids_over_sources
+from nixldesc.request.sources import OverSources
 
 __all__ = ["Plan", "plan", "reader_counts"]
 
@@ -57,7 +57,7 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
     ([3], (), ('v',))
     """
 
-    __slots__ = ("__weakref__", "_dst", "_made", "_sendings", "_sources", "_templates", "missing", "unused")
+    __slots__ = ("__weakref__", "_dst", "_made", "_over", "_sendings", "_sources", "_templates", "missing", "unused")
 
     missing: tuple[str, ...]
     unused: tuple[str, ...]
@@ -66,6 +66,7 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
     _templates: Sequence[Template]
     _sendings: Mapping[int, Sequence[Sending]]
     _made: dict[int, tuple[DlistPair, ...]]
+    _over: OverSources | None
 
     def __init__(
         self,
@@ -83,6 +84,7 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
         put(self, "_templates", templates)
         put(self, "_sendings", sendings)
         put(self, "_made", made)
+        put(self, "_over", None)
         put(self, "missing", missing)
         put(self, "unused", unused)
         room = Room()
@@ -170,13 +172,19 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
         """
         if not isinstance(complete, bool):
             raise TypeError(f"complete must be True or False, got {brief(complete)}")
-        if not isinstance(src_blocks, Mapping):
+        if type(src_blocks) is not dict and not isinstance(src_blocks, Mapping):
             raise TypeError(f"src_blocks must map source ranks to block lists, got {brief(src_blocks)}")
-        silent = {source.key for source in self._sources} - self._sendings.keys()
-        sending = {rank: lists for rank, lists in src_blocks.items() if rank not in silent}
+        over = self._over
+        if over is None:
+            over = OverSources(dict(self))
+            object.__setattr__(self, "_over", over)
+        sending = src_blocks
+        if src_blocks.keys() - self._sendings.keys():  # a source may be known and send nothing
+            silent = {source.key for source in self._sources} - self._sendings.keys()
+            sending = {rank: lists for rank, lists in src_blocks.items() if rank not in silent}
         names = None if sections is None else as_names(sections, "sections")
         how: dict[str, Any] = {"order": order, "null_block": null_block, "tokens": tokens, "sections": names}
-        found = ids_over_sources(self, sending, dst_blocks, **how)
+        found = over.ids(sending, dst_blocks, **how)
         if complete:
             holes = self.undelivered(src_blocks, dst_blocks, null_block=null_block, tokens=tokens)
             _prove_whole([hole for hole in holes if names is None or hole[0] in names])

@@ -46,11 +46,21 @@ def split_lists(blocks: Any, what: str) -> tuple[Any, Skips]:
         blocks = list(group_lists(blocks, what))
     for item in blocks:
         if type(item) is Blocks:
-            blocks = tuple(blocks)  # both lists below are of one moment, whatever another thread does to the caller's
-            return [item.ids if type(item) is Blocks else item for item in blocks], tuple(
-                [-1 if type(item) is not Blocks else item.skip if item.at is None else item.at for item in blocks]
-            )
+            return _taken_apart(tuple(blocks))  # of one moment, whatever another thread does to the caller's
     return blocks, None
+
+
+def _taken_apart(blocks: tuple[Any, ...]) -> tuple[list[Any], tuple[int | NDArray[np.int64], ...]]:
+    lists, skips = [], []
+    for item in blocks:
+        if type(item) is Blocks:
+            at = item.at
+            lists.append(item.ids)
+            skips.append(item.skip if at is None else at)
+        else:
+            lists.append(item)
+            skips.append(-1)
+    return lists, tuple(skips)
 
 
 def read_used(lists: Sequence[Any], used: Collection[int], what: str) -> list[Any]:

@@ -20,7 +20,7 @@ from nixldesc import (
     kernel_blocks,
     plan,
 )
-from nixldesc.request.sources import ids_over_sources
+from nixldesc.request.sources import OverSources
 
 N = 50
 
@@ -288,7 +288,7 @@ def test_all_sources_are_what_each_alone_is(order: Any) -> None:
         src_blocks: dict[int, Any] = {rank: own[0] if shared else own[i] for i, rank in enumerate(made)}
         dst: list[Any] = [rnd.sample(range(N), 6), tuple(rnd.sample(range(N), 3))]
         for how in ({}, {"tokens": None, "sections": ["l1.k"]}, {"null_block": own[0][0][2]}):
-            got = ids_over_sources(pairs, src_blocks, dst, order=order, **how)
+            got = OverSources(pairs).ids(src_blocks, dst, order=order, **how)
             assert list(got) == list(made)
             for rank, (ids,) in got.items():
                 want = made[rank][0].desc_ids(src_blocks[rank], dst, order=order, **how)
@@ -298,7 +298,7 @@ def test_all_sources_are_what_each_alone_is(order: Any) -> None:
 
 def test_sources_of_one_table_share_the_work_and_others_do_not() -> None:
     pairs, table = dict(wide()), [[5, 6], [7]]
-    got = ids_over_sources(pairs, {0: table, 1: [[5, 6], [7]], 2: [[5, 9], [7]], 3: table}, [[1, 0], [3]])
+    got = OverSources(pairs).ids({0: table, 1: [[5, 6], [7]], 2: [[5, 9], [7]], 3: table}, [[1, 0], [3]])
     assert got[0][0][0] is got[1][0][0] is got[3][0][0]
     assert got[2][0][0] is not got[0][0][0]
     assert lists(got[2][0]) == lists(pairs[2][0].desc_ids([[5, 9], [7]], [[1, 0], [3]]))
@@ -307,37 +307,37 @@ def test_sources_of_one_table_share_the_work_and_others_do_not() -> None:
 @pytest.mark.parametrize("tables", [None, 7, Blocks([5])], ids=str)
 def test_what_is_no_tables_behind_another_sources(tables: Any) -> None:
     with pytest.raises(TypeError, match=r"src_blocks\[1\] must be a list with one .*, got"):
-        ids_over_sources(dict(wide()), {0: [[5, 6], [7]], 1: tables}, [[1, 0], [3]])
+        OverSources(dict(wide())).ids({0: [[5, 6], [7]], 1: tables}, [[1, 0], [3]])
 
 
 def test_some_sources_dealt_tokens_and_places() -> None:
     made = plan(heads(0, 1), {rank: heads(0, 1, cp_rank=rank, cp_size=3) for rank in range(3)})
     dst = [Blocks(range(10, 18), at=[0, 1, 2, 3, 6, 7, 9, 11]), Blocks([1, 2], skip=4)]
     src: dict[int, Any] = {2: [[4, 5, 6, 7], Blocks([8], skip=1)], 0: [range(20, 24), [0, 1, 2, 3]]}
-    got = ids_over_sources(dict(made), src, dst, tokens=12 * 4)
+    got = OverSources(dict(made)).ids(src, dst, tokens=12 * 4)
     assert list(got) == [0, 2]
     for rank in got:
         assert lists(got[rank][0]) == lists(made[rank][0].desc_ids(src[rank], dst, tokens=12 * 4))
         assert lists(got[rank][0])[0]
     nothings: list[Any] = [[], [[], []]]
     for nothing in nothings:
-        assert [len(ids[0][0]) for ids in ids_over_sources(dict(made), src, nothing, tokens=48).values()] == [0, 0]
+        assert [len(ids[0][0]) for ids in OverSources(dict(made)).ids(src, nothing, tokens=48).values()] == [0, 0]
 
 
 def test_errors_over_sources_name_the_source() -> None:
     pairs = dict(wide(2))
     with pytest.raises(PeerMismatchError, match="src_blocks names source '7', which sends nothing here; sources are 0"):
-        ids_over_sources(pairs, {7: [[1], []]}, [[1], []])
+        OverSources(pairs).ids({7: [[1], []]}, [[1], []])
     with pytest.raises(TypeError, match="src_blocks must map source ranks to block lists"):
-        ids_over_sources(pairs, [[[1], []]], [[1], []])  # type: ignore[arg-type]
+        OverSources(pairs).ids([[[1], []]], [[1], []])  # type: ignore[arg-type]
     with pytest.raises(BlockIdError, match="source 1: source group 0, position 1: block id 99 is out of range, region"):
-        ids_over_sources(pairs, {0: [[1, 2], []], 1: [[1, 99], []]}, [[1, 2], []])
+        OverSources(pairs).ids({0: [[1, 2], []], 1: [[1, 99], []]}, [[1, 2], []])
     with pytest.raises(BlockIdError, match="source 0: source group 0 has 1 blocks and destination group 0 has 2"):
-        ids_over_sources(pairs, {0: [[1], []]}, [[1, 2], []])
+        OverSources(pairs).ids({0: [[1], []]}, [[1, 2], []])
     with pytest.raises(BlockIdError, match="source 0: dst_blocks has 1 lists, but region 'l1' takes group 1"):
-        ids_over_sources(pairs, {0: [[1], []]}, [[1]])
+        OverSources(pairs).ids({0: [[1], []]}, [[1]])
     with pytest.raises(PeerMismatchError, match=r"no source sends a section 'l7'; sections are 'l0\.k'"):
-        ids_over_sources(pairs, {0: [[1], []]}, [[1], []], sections=["l7"])
+        OverSources(pairs).ids({0: [[1], []]}, [[1], []], sections=["l7"])
 
 
 # ------------------------------------------------------------------------------------------- lists by themselves
