@@ -120,9 +120,13 @@ class Arrays:
 
     def setup(self) -> None:
         self.cache = np.zeros((64, 2, 8, 16, 64), dtype=np.uint16)
+        (self.region,) = array_regions("l0", self.cache, "block kv head token value", names={"kv": ("k", "v")})
 
     def time_array_regions(self) -> None:
         array_regions("l0", self.cache, "block kv head token value", names={"kv": ("k", "v")})
+
+    def time_with_sections(self) -> None:
+        self.region.with_sections(self.region.sections)
 
     def time_mesh_ranges(self) -> None:
         mesh_ranges((4096, 11008), (4, 2), (0, 1), 5)

@@ -318,6 +318,16 @@ ROWS = [
     "ids from int32 arrays, 5 blocks x 3 regions",
     "ids from int32 arrays, 16 blocks, out=, against one np.add",
     "pair sort, 16 pairs (two copies included)",
+    *[
+        f"pair.desc_ids, {blocks} blocks x 3 regions, {said}"
+        for blocks in (2, 5, 8)
+        for said in ("at= on both sides", "tokens=")
+    ],
+    *[
+        f"made.desc_ids, 2 sources, {blocks} blocks x 3 regions, {lists}"
+        for blocks in (2, 5, 8)
+        for lists in ("the same lists", "lists of their own")
+    ],
     "dense N x 3 of 150 descriptors, fresh",
     "the same with out=, against out.fill(0)",
     "plan 16 regions x 2 source ranks, mla",
