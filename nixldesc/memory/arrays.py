@@ -120,7 +120,7 @@ def array_regions(
     return tuple(regions)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Dimension:
     """One dimension: how many indices, bytes from one to the next, the first's global index, names of its sections."""
 
@@ -136,7 +136,7 @@ class _Dimension:
         return f"dimension {self.name!r} has a stride of {elements} elements ({self.step} bytes)"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Page:
     """The sections of one region's blocks: what is left of the array when an index outside the blocks is chosen."""
 

@@ -14,7 +14,6 @@ region are laid is decided in :mod:`nixldesc.memory.columns`.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -213,7 +212,7 @@ class Descriptors:
     def _place(self, desc_id: int) -> tuple[int, tuple[int, int, int]]:
         """Return the region of a desc id, and its block, sub-block and run there."""
         desc_id = self._check_desc_id(desc_id)
-        index = bisect_right(self.starts, desc_id) - 1
+        index = int(self.starts.searchsorted(desc_id, side="right")) - 1
         form, local = self.id_form(index), desc_id - int(self.starts[index])
         outer, j = divmod(local, form.runs) if form.run_step == 1 else divmod(local, form.run_step)[::-1]
         if form.uneven:

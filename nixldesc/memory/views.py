@@ -25,7 +25,7 @@ _TENSOR = ("data_ptr", "shape", "stride", "element_size", "dtype", "device")
 _INTERFACES = (("__cuda_array_interface__", "VRAM"), ("__array_interface__", "DRAM"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class View:
     """An array's geometry: first address, sizes, strides and item size in bytes, dtype label, memory and device."""
 

@@ -89,7 +89,7 @@ class Sending:
         return self._lists
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ListSide:
     """One side of a pair, whatever the addresses: each column's region; column i is lane i modulo their number."""
 
