@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 
 from nixldesc import Layout, NixldescError, _memory, plan
 from nixldesc.memory import sections, wire_checks, wire_pages
+from nixldesc.planning.limits import MAX_FAMILIES
 
 #: What any two messages of a megabyte may cost at most.
 BYTES = 64 * 2**20
@@ -260,6 +262,20 @@ def many_groups(regions: int) -> tuple[Any, Any]:
     return both, both
 
 
+def memory_types(regions: int) -> tuple[Any, Any]:
+    both = columns(regions, mem_types=[f"m{i}" for i in range(regions)])
+    return both, both
+
+
+def unlike_pages(regions: int) -> tuple[Any, Any]:
+    """A few hundred pages on either side, and each of one side's meets each of the other's."""
+    kinds = math.isqrt(regions) + 1
+    pages = [[section(["a", 0, 4], itemsize=8, offset=i)] for i in range(kinds)]
+    dst = columns(regions, length=2048, pages=pages, page_of=[i % kinds for i in range(regions)])
+    src = columns(regions, length=2048, pages=pages, page_of=[i // kinds for i in range(regions)])
+    return dst, src
+
+
 def deep(depth: int) -> tuple[Any, Any]:
     bomb: Any = []
     for _ in range(depth):
@@ -341,6 +357,11 @@ NAMED: dict[str, Callable[[], tuple[Any, Any]]] = {
     "dealt tokens": lambda: dealt(2**20, 3),
     "groups": lambda: grouped(100, 60_000),
     "many groups": lambda: many_groups(2**14),
+    "as many groups as are planned": lambda: many_groups(MAX_FAMILIES),
+    "memory types": lambda: memory_types(MANY),
+    "as many memory types as are read": lambda: memory_types(wire_checks.MAX_MEM_TYPES),
+    "pages of which no two are alike": lambda: unlike_pages(MANY),
+    "as many of these as are planned": lambda: unlike_pages(MAX_FAMILIES),
     "deep lists": lambda: deep(100_000),
     "an axis in many parts": lambda: split_axis(11),
     "version 1": lambda: version_1(8_000),

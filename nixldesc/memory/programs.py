@@ -8,13 +8,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from nixldesc.kernels import _kernels
 from nixldesc.memory.columns import Columns, id_form
 
-__all__ = ["layout_program"]
+__all__ = ["layout_program", "numbered"]
 
 
 def layout_program(
@@ -23,19 +26,42 @@ def layout_program(
     """Lay out ``Layout.desc_ids`` for so many lists: each (region, group) takes one flat, at the region's start."""
     limits = [-1] * num_lists
     flats: dict[tuple[int, ...], int] = {}
-    jobs: list[tuple[int, int, int, int]] = []
-    numbers = (forms, columns.num_blocks, columns.sub_blocks, columns.runs, starts)
-    rows = zip(columns.groups, *(column.tolist() for column in numbers), strict=False)
-    for number, (taken, form, blocks, subs, runs, start) in enumerate(rows):
+    flat_of: list[int] = []
+    group_of: list[int] = []
+    counts: list[int] = []
+    numbers = (forms, columns.num_blocks, columns.sub_blocks, columns.runs)
+    every = range(num_lists)
+    for taken, form, blocks, subs, runs in zip(columns.groups, *(column.tolist() for column in numbers), strict=True):
         how = id_form(form, blocks, subs, runs)
-        for turn, group in enumerate(range(num_lists) if taken is None else taken):
+        groups = every if taken is None else taken
+        for group in groups:
             limits[group] = blocks if limits[group] < 0 else min(limits[group], blocks)
-            flat = flats.setdefault((group, subs, *how), len(flats))
-            rank = (number, turn) if order == "region" else (group, number)
-            jobs.append((*rank, flat, start))
-    jobs.sort()
+            flat_of.append(flats.setdefault((group, subs, *how), len(flats)))
+        group_of += groups
+        counts.append(len(groups))
+    jobs = np.empty((len(flat_of), 2), dtype=np.int32)
+    jobs[:, 0], jobs[:, 1] = flat_of, starts[:-1].repeat(counts)
+    if order == "group":
+        jobs = jobs[np.argsort(group_of, kind="stable")]
     return _kernels.LayoutProgram(
-        np.array(limits, dtype=np.int64),
-        np.array(list(flats), dtype=np.int64).reshape(-1, 6),
-        np.array([job[2:] for job in jobs], dtype=np.int32).reshape(-1, 2),
+        np.array(limits, dtype=np.int64), np.array(list(flats), dtype=np.int64).reshape(-1, 6), jobs
     )
+
+
+def numbered(items: Sequence[Hashable]) -> tuple[list[int], list[Any]]:
+    """Return the number of each item, equal ones the same, and an item of each number.
+
+    Mostly equal ones are one object, which may be long: each object is looked at once.
+
+    >>> numbered([(1, 2), None, (1, 2)])
+    ([0, 1, 0], [(1, 2), None])
+    """
+    seen: dict[int, int] = {}
+    known: dict[Any, int] = {}
+    numbers = []
+    for item in items:
+        number = seen.get(id(item))
+        if number is None:
+            number = seen[id(item)] = known.setdefault(item, len(known))
+        numbers.append(number)
+    return numbers, list(known)

@@ -5,7 +5,7 @@ Classes of their own may say anything of themselves, so a list is read by `list`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nixldesc._check import MAX_NAME, as_int, as_name, brief, few
@@ -13,6 +13,7 @@ from nixldesc.errors import GeometryError
 from nixldesc.memory.sections import MAX_AXES
 
 __all__ = [
+    "MAX_MEM_TYPES",
     "MAX_NAME_BYTES",
     "MAX_REGIONS",
     "as_axes",
@@ -22,6 +23,7 @@ __all__ = [
     "integers",
     "names_of",
     "prove_keys",
+    "prove_mem_types",
     "weight",
 ]
 
@@ -29,6 +31,17 @@ __all__ = [
 #: regions, and the bytes of all names.
 MAX_REGIONS = 3 * 2**14
 MAX_NAME_BYTES = 2**23
+#: NIXL 1.5.1 has five; each two that meet are lists of their own.
+MAX_MEM_TYPES = 16
+
+
+def prove_mem_types(mem_types: Iterable[str]) -> None:
+    """Refuse more kinds of memory than there can be."""
+    kinds = set(mem_types)
+    if len(kinds) > MAX_MEM_TYPES:
+        raise GeometryError(
+            f"layout: its regions lie in {len(kinds)} types of memory, at most {MAX_MEM_TYPES} are read"
+        )
 
 
 def prove_keys(d: Any, known: Sequence[str], needed: Sequence[str], what: str) -> None:

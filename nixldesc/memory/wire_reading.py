@@ -19,7 +19,7 @@ from nixldesc.kernels import _kernels
 from nixldesc.memory.columns import ROWS, WHERE, Columns, Pages
 from nixldesc.memory.region import total_blocks
 from nixldesc.memory.wire import VERSION, Place
-from nixldesc.memory.wire_checks import as_list, integers, names_of, prove_keys
+from nixldesc.memory.wire_checks import as_list, integers, names_of, prove_keys, prove_mem_types
 from nixldesc.memory.wire_pages import read_pages
 from nixldesc.memory.wire_segments import read_segments
 
@@ -82,6 +82,7 @@ def layout_from_dict(d: dict[str, Any]) -> tuple[Columns, tuple[str, ...], Pages
         total = min(total_blocks(rows), 2**31)
         reader.numbers[:WHERE, region] = rows[0, 0], total, rows[0, 2]
     mems = reader.one_of("mem_types", "VRAM", as_name)
+    prove_mem_types(mems)
     groups = reader.of("group_of", _read_groups(d["groups"]) if "groups" in d else [None], "groups")
     if max([len(taken or (None,)) for taken in set(groups)]) * size > MAX_TAKEN_LISTS and (
         sum([len(taken or (None,)) for taken in groups]) > MAX_TAKEN_LISTS

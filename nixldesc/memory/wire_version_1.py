@@ -19,7 +19,7 @@ from nixldesc._check import as_name, brief
 from nixldesc.errors import GeometryError
 from nixldesc.memory.region import Region
 from nixldesc.memory.sections import Axis, Section
-from nixldesc.memory.wire_checks import as_axes, as_list, as_size, prove_keys
+from nixldesc.memory.wire_checks import as_axes, as_list, as_size, prove_keys, prove_mem_types
 
 __all__ = ["layout_from_version_1"]
 
@@ -36,6 +36,7 @@ def layout_from_version_1(d: Any) -> tuple[list[Region], tuple[int, int]]:
     regions = [
         _region(item, f"layout: regions[{i}]") for i, item in enumerate(as_list(d["regions"], "layout: regions"))
     ]
+    prove_mem_types([region.mem_type for region in regions])
     return regions, (as_size(d.get("cp_rank", 0), "layout: cp_rank"), as_size(d.get("cp_size", 1), "layout: cp_size"))
 
 

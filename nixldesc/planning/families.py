@@ -26,7 +26,7 @@ from nixldesc.memory.columns import Page, has_twice
 from nixldesc.memory.layout import Layout
 from nixldesc.memory.sections import Section, renamed
 from nixldesc.planning.boxes import PartIndex
-from nixldesc.planning.limits import Limits
+from nixldesc.planning.limits import MAX_FAMILIES, Limits
 from nixldesc.planning.meeting import deal_of
 from nixldesc.planning.sources import Holder, Rank, Rule, Rules, Want, box_of, too_entangled
 
@@ -86,6 +86,15 @@ def families_of(
     missing = finder.missing(allowed)
     families = [Family(*finder.slots(int(regions[0]), rules), regions, src) for regions, src in alike]
     return families, missing, finder.unused()
+
+
+def _prove_few(families: int) -> None:
+    if families > MAX_FAMILIES:
+        raise PeerMismatchError(
+            f"the two sides' regions meet in more than {MAX_FAMILIES:,} different ways, each of which is planned apart; "
+            "alike are regions whose pages have one shape, that take the same groups and lie in one type of memory, "
+            "and whose sections the sources hold alike: plan for a part of them at a time (Layout.select)"
+        )
 
 
 def _ranks(sources: Sequence[Source], held: Sequence[Held]) -> tuple[Rank, ...]:
@@ -158,6 +167,7 @@ class _Same(_Finder):
             return
         numbers: dict[Any, int] = {}
         of = np.array([numbers.setdefault(key, len(numbers)) for key in zip(*varying, strict=True)])
+        _prove_few(len(numbers))
         for number in range(len(numbers)):
             regions = np.flatnonzero(of == number)
             yield regions, (regions,) * len(self.sources)
@@ -232,6 +242,7 @@ class _Names(_Finder):
             regions, met = groups.setdefault(key, ([], []))
             regions.append(region)
             met.append(members)
+            _prove_few(len(groups))
         for regions, met in groups.values():
             theirs = np.ascontiguousarray(np.array(met, dtype=np.int64).reshape(len(regions), -1).T)
             yield np.array(regions, dtype=np.int64), tuple(theirs)

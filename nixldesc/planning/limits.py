@@ -4,17 +4,20 @@
 
     a message of a kilobyte      pages whose bytes lie the other way round: a lane for every byte
                                  parts that overlap one another: every part of a box held against all that is missing
-    what is bounded              lanes (each becomes a row of both lists), steps (each about a microsecond)
+                                 regions of which no two are alike: each is planned apart
+    what is bounded              lanes (each becomes a row of both lists), steps (each about a microsecond), families
 """
 
 from __future__ import annotations
 
-__all__ = ["AT_ONCE", "MAX_LANES", "MAX_STEPS", "Limits"]
+__all__ = ["AT_ONCE", "MAX_FAMILIES", "MAX_LANES", "MAX_STEPS", "Limits"]
 
 #: Lanes, for each source: more than any engine's has.
 MAX_LANES = 2**16
 #: Steps of looking through boxes, for each source: some ten for each section that meets another.
 MAX_STEPS = 2**18
+#: Ways in which regions meet; a template each, some 80 microseconds and 4 KiB. A model has a few, weights a dozen.
+MAX_FAMILIES = 2**13
 #: Boxes that are held against another in one step, as arrays.
 AT_ONCE = 2**5
 

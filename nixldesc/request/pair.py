@@ -178,7 +178,7 @@ class DlistPair:
         compiled = self._cache.get(key) or self._compile_for(key, src_lists, dst_lists)
         if compiled is None:
             return _nothing(out)
-        first, last = (0, len(compiled.jobs)) if regions is _ALL else self._slice(regions, sections)
+        first, last = (0, len(compiled.flat_of)) if regions is _ALL else self._slice(regions, sections)
         result = compiled.program.run(
             src_lists, dst_lists, src_skips, dst_skips, merge, null_block, wanted, complete, first, last,
             src_out, dst_out,

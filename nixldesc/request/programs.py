@@ -15,11 +15,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nixldesc.errors import BlockIdError
 from nixldesc.kernels import _kernels
-from nixldesc.memory.columns import IdForm, id_form
+from nixldesc.memory.columns import ONE, IdForm, id_form
 from nixldesc.memory.layout import Layout
+from nixldesc.memory.programs import numbered
 from nixldesc.request.blocks import Place, Places
 
 __all__ = ["Align", "Compiled", "Origin", "pair_program"]
@@ -55,14 +57,12 @@ class Align(NamedTuple):
         return max(self.src_every, self.dst_every, self.deal_every) > 1
 
 
-class _Side(NamedTuple):
-    """A region's side of a pair."""
+class _Kind(NamedTuple):
+    """What a region's side of a pair must share with another's so that their ids differ by their starts alone."""
 
     groups: tuple[int, ...] | None
-    num_blocks: int
     sub_blocks: int
     form: IdForm
-    start: int
 
 
 class Compiled(NamedTuple):
@@ -74,12 +74,17 @@ class Compiled(NamedTuple):
     program: _kernels.PairProgram
     aligns: list[Align]
     flats: list[tuple[int, ...]]
-    jobs: list[tuple[int, int]]
+    flat_of: Sequence[int]
+    regions: Sequence[int]
     kin: bytes
+
+    def jobs(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Yield flat and region of jobs `first` to `last`."""
+        return zip(self.flat_of[first:last], self.regions[first:last], strict=True)
 
     def groups(self, side: int, first: int, last: int) -> set[int]:
         """Return the groups whose lists jobs `first` to `last` read on a side."""
-        flats = {self.flats[flat][:2] for flat, _ in self.jobs[first:last]}
+        flats = {self.flats[flat][:2] for flat in set(self.flat_of[first:last])}
         return {align[side] for start, count in flats for align in self.aligns[start : start + count]}
 
 
@@ -92,42 +97,53 @@ def pair_program(
     num_dst: int,
 ) -> Compiled:
     """Lay out ``DlistPair.desc_ids`` for so many lists and the regions `chosen`, by number."""
-    aligns: list[Align] = []
-    flats: dict[tuple[Any, ...], int] = {}
-    rows: list[tuple[int, ...]] = []
-    jobs: list[tuple[int, int, int, int, int]] = []
-    numbers: list[tuple[int, int]] = []
-    met_groups: dict[Any, list[tuple[int, int]]] = {}
-    regions = list(zip(places, *map(_sides_of, sides), strict=True))
     if max(num_src, num_dst) > 1:
-        _prove_one_kind(places, regions, origin)
+        _prove_one_kind(places, sides, origin)
+    aligns: list[Align] = []
+    flats: dict[tuple[int, int, int], int] = {}
+    rows: list[tuple[int, ...]] = []
+    flat_of: list[int] = []
+    met_groups: dict[Any, list[tuple[int, int]]] = {}
+    (src_of, src_kinds), (dst_of, dst_kinds), (place_of, _) = (*map(_kinds_of, sides), numbered(places))
     for number in chosen:
-        place, src, dst = regions[number]
-        groups = (src.groups, dst.groups)
-        if groups not in met_groups:
-            met_groups[groups] = _met_groups(*groups, origin[number], num_src, num_dst)
-        flat = flats.setdefault((groups, src[2:4], dst[2:4], place), len(flats))
+        kind = src_of[number], dst_of[number], place_of[number]
+        flat = flats.setdefault(kind, len(flats))
         if flat == len(rows):
+            src, dst, place = src_kinds[kind[0]], dst_kinds[kind[1]], places[number]
+            groups = (src.groups, dst.groups)
+            if groups not in met_groups:
+                met_groups[groups] = _met_groups(*groups, origin[number], num_src, num_dst)
             meeting = *_dealt(place.src), *_dealt(place.dst), *_dealt(place.deal), place.unit_tokens
             met = [Align(*pair, src.sub_blocks, dst.sub_blocks, *meeting) for pair in met_groups[groups]]
             forms = [(form.uneven, form.outer_step, form.run_step) for form in (src.form, dst.form)]
             rows.append((len(aligns), len(met), dst.form.runs, *forms[0], *forms[1]))
             aligns += met
-        jobs.append((flat, src.start, dst.start, src.num_blocks, dst.num_blocks))
-        numbers.append((flat, number))
+        flat_of.append(flat)
     parts = (
         np.array(aligns, dtype=np.int64).reshape(-1, 14),
         np.array(rows, dtype=np.int64).reshape(-1, 9),
-        np.array(jobs, dtype=np.int32).reshape(-1, 5),
+        _jobs(sides, flat_of, chosen),
     )
     kin = b"".join(part.tobytes() for part in parts)
-    return Compiled(_kernels.PairProgram(*parts, num_src, num_dst), aligns, rows, numbers, kin)
+    return Compiled(_kernels.PairProgram(*parts, num_src, num_dst), aligns, rows, flat_of, chosen, kin)
 
 
-def _prove_one_kind(places: Sequence[Places], parts: Sequence[Any], origin: Sequence[Origin]) -> None:
+def _jobs(sides: tuple[Layout, Layout], flat_of: Sequence[int], chosen: Sequence[int]) -> NDArray[np.int32]:
+    """Return for each region its flat, and on either side its first desc id and its blocks."""
+    jobs = np.empty((len(chosen), 5), dtype=np.int32)
+    jobs[:, 0] = flat_of
+    for i, layout in enumerate(sides):
+        jobs[:, 1 + i] = layout.starts[:-1].take(chosen)
+        jobs[:, 3 + i] = layout.columns.num_blocks.take(chosen)
+    return jobs
+
+
+def _prove_one_kind(places: Sequence[Places], sides: tuple[Layout, Layout], origin: Sequence[Origin]) -> None:
     """Refuse several lists where every region takes each of them and the regions' blocks are of unlike kinds."""
-    every = [number for number, (_, src, dst) in enumerate(parts) if src.groups is None and dst.groups is None]
-    kinds = {places[number].unit_tokens > 0: number for number in reversed(every)}
+    kinds: dict[bool, int] = {}
+    for number, (place, *groups) in enumerate(zip(places, *[layout.columns.groups for layout in sides], strict=True)):
+        if groups == [None, None]:
+            kinds.setdefault(place.unit_tokens > 0, number)
     if len(kinds) == 2:
         tokens, whole = origin[kinds[True]][1], origin[kinds[False]][1]
         raise BlockIdError(
@@ -137,12 +153,18 @@ def _prove_one_kind(places: Sequence[Places], parts: Sequence[Any], origin: Sequ
         )
 
 
-def _sides_of(layout: Layout) -> Iterator[_Side]:
+def _kinds_of(layout: Layout) -> tuple[Sequence[int], list[_Kind]]:
+    """Return the number of each region's kind, and the kinds."""
     columns = layout.columns
-    numbers = (columns.num_blocks, columns.sub_blocks, columns.runs, layout.forms, layout.starts)
-    rows = zip(columns.groups, *(column.tolist() for column in numbers), strict=False)
-    for groups, blocks, subs, runs, form, start in rows:
-        yield _Side(groups, blocks, subs, id_form(form, blocks, subs, runs), start)
+    taken, groups = numbered(columns.groups)
+    if columns.plain:
+        return taken, [_Kind(of, 1, id_form(ONE, 1, 1, 1)) for of in groups]
+    known: dict[Any, int] = {}
+    numbers = (layout.forms, columns.num_blocks, columns.sub_blocks, columns.runs)
+    kinds = []
+    for of, form, blocks, subs, runs in zip(taken, *(column.tolist() for column in numbers), strict=True):
+        kinds.append(known.setdefault((of, subs, id_form(form, blocks, subs, runs)), len(known)))
+    return kinds, [_Kind(groups[of], subs, form) for of, subs, form in known]
 
 
 def _dealt(place: Place) -> tuple[int, int, int]:

@@ -86,7 +86,7 @@ def _misfit(fault: Fault, align: Align) -> BlockIdError:
 
 def _beyond(fault: Fault, of: Refused, where: str, ids: Any) -> BlockIdError:
     num_blocks, taken = of.layouts[fault.side].columns.num_blocks.tolist(), []
-    for flat, number in of.compiled.jobs[slice(*of.span)]:
+    for flat, number in of.compiled.jobs(*of.span):
         if any(align[fault.side] == fault.group for align in _aligns(of.compiled, flat)):
             taken.append(number)
     least = min(taken, key=num_blocks.__getitem__)
@@ -101,7 +101,7 @@ def _twice(fault: Fault, of: Refused) -> BlockIdError:
     aligns = _aligns(of.compiled, fault.group)
     uneven = flat[6]
     block = fault.extra % uneven if uneven else fault.extra // aligns[0].dst_sub
-    number = next(number for kind, number in of.compiled.jobs[slice(*of.span)] if kind == fault.group)
+    number = next(number for kind, number in of.compiled.jobs(*of.span) if kind == fault.group)
     groups = dict.fromkeys(align.dst_group for align in aligns)
     at = [f"group {group}, position {i}" for group in groups for i in _named(list_at(of.lists[1], group), block)]
     return BlockIdError(

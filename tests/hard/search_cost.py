@@ -50,6 +50,7 @@ RANGES: dict[str, int] = {
     "grain": 2**20,
     "groups": 2**10,  # of each region
     "kinds": 2**10,  # of groups
+    "mems": 2**16,  # types of memory
     "segments": 2**16,
     "cut_regions": 2**10,  # regions with segments
     "sub_blocks": 2**24,
@@ -57,7 +58,7 @@ RANGES: dict[str, int] = {
     "blocks": 2**31 - 1,
     "woven": 1,  # sections side by side, item by item
 }
-RARE = ("blocks", "cut", "cp", "segments", "sub_blocks", "runs", "groups", "kinds", "woven", "gap")
+RARE = ("blocks", "cut", "cp", "segments", "sub_blocks", "runs", "groups", "kinds", "mems", "woven", "gap")
 
 
 def draw(rng: random.Random, most: int) -> int:
@@ -156,6 +157,8 @@ def message(genes: Genes) -> dict[str, Any] | None:
         several = max(genes["kinds"], 1)
         told["groups"] = [list(range(i, i + genes["groups"])) for i in range(several)]
         told["group_of"] = [i % several for i in range(regions)]
+    if genes["mems"] > 1:
+        told["mem_types"] = [f"m{i % genes['mems']}" for i in range(regions)]
     if genes["segments"] > 1:
         told["segments"] = {
             str(i): [[told["block_lens"] * 2 * n for n in range(genes["segments"])], 1, 0]
