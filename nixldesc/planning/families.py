@@ -91,7 +91,7 @@ def families_of(
 def _prove_few(families: int) -> None:
     if families > MAX_FAMILIES:
         raise PeerMismatchError(
-            f"the two sides' regions meet in more than {MAX_FAMILIES:,} different ways, each of which is planned apart; "
+            f"the two sides' regions meet in more than {MAX_FAMILIES:,} different ways, each planned apart; "
             "alike are regions whose pages have one shape, that take the same groups and lie in one type of memory, "
             "and whose sections the sources hold alike: plan for a part of them at a time (Layout.select)"
         )

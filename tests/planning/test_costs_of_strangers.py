@@ -43,7 +43,7 @@ def test_what_is_refused_says_what_would_be_spent() -> None:
         "sections of one page, one too many": "more than 12288 pages, their sections and axes, counted together",
         "names of sections": "layout: the names of its sections are more than 8388608 bytes",
         "memory types": "layout: its regions lie in 49152 types of memory, at most 16 are read",
-        "many groups": "the two sides' regions meet in more than 8,192 different ways, each of which is planned apart",
+        "many groups": "the two sides' regions meet in more than 8,192 different ways, each planned apart",
         "pages of which no two are alike": "the two sides' regions meet in more than 8,192 different ways",
         "groups": "its regions take more than 131072 lists of blocks",
         "sub-blocks of one row": "pieces, counted together, which one block id would stand for; at most 4,194,304",
