@@ -50,11 +50,11 @@ def mla() -> Any:
     return transformers.DeepseekV2ForCausalLM(config)
 
 
-def hybrid() -> Any:
+def hybrid(kv_heads: int = 4) -> Any:
     """2 layers of gated delta net (2 key heads, 4 value heads of 128), 2 of attention; one is a mixture of experts."""
     config = transformers.Qwen3NextConfig(
         **COMMON,
-        **HEADS,
+        **{**HEADS, "num_key_value_heads": kv_heads},
         num_hidden_layers=4,
         linear_num_key_heads=2,
         linear_num_value_heads=4,
@@ -73,6 +73,11 @@ def hybrid() -> Any:
     return transformers.Qwen3NextForCausalLM(config)
 
 
+def one_head() -> Any:
+    """The hybrid with one KV head, which every rank of TP 2 then holds whole."""
+    return hybrid(kv_heads=1)
+
+
 def save(make: Any, folder: Path) -> None:
     """Make the model with weights of its own generator's and save it as vLLM loads it."""
     torch.manual_seed(7)
@@ -87,5 +92,5 @@ def save(make: Any, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    for make in (attention, mla, hybrid):
+    for make in (attention, mla, hybrid, one_head):
         save(make, Path(sys.argv[1]))

@@ -134,6 +134,17 @@ SUITES = (
     ),
     Suite("hybrid", "TP", "bfloat16", _both_ways("pull"), ONE_AT_A_TIME),
     Suite("hybrid", "TP push", "bfloat16", _both_ways("push"), ONE_AT_A_TIME),
+    Suite(
+        "one_head",
+        "of a hybrid",
+        "bfloat16",
+        (
+            Case((1, 1152), (1, 1152)),
+            Case((1, 1152), (2, 1152)),
+            Case((1, 1152), (2, 1152), "push", "other tokens"),
+        ),
+        ONE_AT_A_TIME,
+    ),
 )
 
 

@@ -5,6 +5,7 @@
 #   test.sh FOLDER OUT engines [WORD...]      real engines, the suites whose names have a WORD
 #   test.sh FOLDER OUT unit [ARGUMENT...]     vLLM's own unit tests with its methods replaced, arguments for pytest
 #   test.sh FOLDER OUT sglang [ARGUMENT...]   SGLang's NIXL backend against ours, arguments for pytest
+#   test.sh FOLDER OUT new_peer [KIND...]     how long vLLM's worker takes over a peer's message, and ours; not in all of it
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 folder=$(cd "$1" && pwd) out=$2
@@ -41,8 +42,16 @@ sglang() (
     "$folder/bin/python" -m pytest -c /dev/null --rootdir . -p no:cacheprovider --tb short -q "$@" test_backend.py
 )
 
+new_peer() (
+    cd "$folder/unit"
+    PYTHONPATH="$folder/unit" "$folder/bin/python" "$here/new_peer.py" "$here/../../bench" ../models/attention "$@"
+)
+
 case ${1:-all} in
     all) sglang; unit; engines ;;
-    engines | unit | sglang) "$@" ;;
-    *) echo "usage: $0 FOLDER OUT [engines [WORD...] | unit [ARGUMENT...] | sglang [ARGUMENT...]]" >&2; exit 2 ;;
+    engines | unit | sglang | new_peer) "$@" ;;
+    *)
+        echo "usage: $0 FOLDER OUT [engines|new_peer [WORD...] | unit|sglang [ARGUMENT...]]" >&2
+        exit 2
+        ;;
 esac
