@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from functools import lru_cache
+from typing import Any, Generic, TypeVar, cast
 from weakref import WeakSet
 
-__all__ = ["Memory", "forget"]
+__all__ = ["Memory", "forget", "remembered"]
 
 K = TypeVar("K")
 V = TypeVar("V")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Memory(Generic[K, V]):
@@ -46,6 +49,25 @@ class Memory(Generic[K, V]):
 
 
 _ALL: WeakSet[Memory[Any, Any]] = WeakSet()
+_CACHED: list[Any] = []
+
+
+def remembered(size: int) -> Callable[[F], F]:
+    """Return a decorator for functions of what can be hashed, that keeps the last `size` results until :func:`forget`.
+
+    >>> @remembered(2)
+    ... def square(number):
+    ...     return number * number
+    >>> square(3), square(3)
+    (9, 9)
+    """
+
+    def keep(function: F) -> F:
+        cached = lru_cache(size)(function)
+        _CACHED.append(cached)
+        return cast("F", cached)
+
+    return keep
 
 
 def forget() -> None:
@@ -59,3 +81,5 @@ def forget() -> None:
     """
     for memory in list(_ALL):
         memory.forget()
+    for cached in _CACHED:
+        cached.cache_clear()

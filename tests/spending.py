@@ -8,8 +8,9 @@ import tracemalloc
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from nixldesc import Layout, NixldescError, _memory, plan
-from nixldesc.memory import sections, wire_checks, wire_pages
+from nixldesc import Layout, NixldescError, plan
+from nixldesc._memory import forget
+from nixldesc.memory import wire_checks
 from nixldesc.planning.limits import MAX_FAMILIES
 
 #: What any two messages of a megabyte may cost at most.
@@ -61,13 +62,6 @@ def first_use(dst: Any, src: Any) -> str:
     except NixldescError as error:
         return f"{type(error).__name__}: {error}"
     return repr(made)
-
-
-def forget() -> None:
-    """What earlier messages left behind is not to help this one."""
-    _memory.forget()
-    wire_pages._kept_page.cache_clear()
-    sections._geometry.cache_clear()
 
 
 def pace() -> float:

@@ -25,10 +25,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from nixldesc._check import MAX_WORD, as_int, as_name, brief, is_many
+from nixldesc._memory import remembered
 from nixldesc.errors import GeometryError
 
 __all__ = [
@@ -290,7 +290,7 @@ def _given_strides(strides: Any, axes: tuple[Axis, ...], what: str) -> tuple[int
     return steps
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def _geometry(shape: Shape) -> Geometry:
     """Prove a shape and return what follows from it; GeometryError without the section's name."""
     if shape.itemsize <= 0 or shape.offset < 0:

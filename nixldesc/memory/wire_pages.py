@@ -9,13 +9,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nixldesc._check import MAX_WORD, as_name, brief
+from nixldesc._memory import remembered
 from nixldesc.errors import GeometryError
 from nixldesc.memory.columns import Page, Pages
 from nixldesc.memory.sections import Axis, Section
@@ -173,7 +173,7 @@ def _read_page(page: tuple[Any, ...], what: str) -> Page:
 
 
 #: Engines of a fleet send the same pages time and again.
-_kept_page = lru_cache(maxsize=256)(_read_page)
+_kept_page = remembered(256)(_read_page)
 
 
 def _read_section(section: tuple[Any, ...], what: str) -> Section:

@@ -8,10 +8,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import gcd
 
 from nixldesc._check import as_int
+from nixldesc._memory import remembered
 from nixldesc.errors import GeometryError
 from nixldesc.memory.ids import BlockIds
 from nixldesc.memory.layout import Layout
@@ -51,7 +51,7 @@ def align_blocks(
     return pair.desc_ids([src], [dst], order="given", tokens=tokens, null_block=null_block)
 
 
-@lru_cache(maxsize=64)
+@remembered(64)
 def _pair(src_tokens: int, dst_tokens: int) -> DlistPair:
     """A pair of byte-sized sub-blocks, as many as there are ids."""
     unit = gcd(src_tokens, dst_tokens)

@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import spending
 from spending import NAMED, spent
 
 from nixldesc import Layout
+from nixldesc._memory import forget
 from nixldesc.memory import wire_pages
 
 #: Those that take a blink; `tests/hard/search_cost.py` measures all of them.
@@ -53,11 +55,14 @@ def test_what_is_refused_says_what_would_be_spent() -> None:
 
 def test_what_a_message_leaves_behind_is_small() -> None:
     """Pages are kept for the next engine of a fleet; a stranger's thousand sections are not."""
-    spending.forget()
+    forget()
     for count in (2, 17, 1000):
         page = [spending.section(["a", 0, 2], offset=2 * i) for i in range(count)]
         Layout.from_dict(spending.columns(1, page, length=2 * count))
-    assert wire_pages._kept_page.cache_info().currsize == 1
+    kept: Any = wire_pages._kept_page
+    assert kept.cache_info().currsize == 1
+    forget()
+    assert kept.cache_info().currsize == 0
 
 
 def test_the_search_counts() -> None:
