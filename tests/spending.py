@@ -270,6 +270,17 @@ def unlike_pages(regions: int) -> tuple[Any, Any]:
     return dst, src
 
 
+def segments_in_pieces(regions: int) -> tuple[Any, Any]:
+    """Each of many pieces of a block, each of two segments."""
+    axes = [["x", 0, 8], ["y", 0, 8], ["z", 0, 2]]
+    sides = []
+    for strides in ([16, 2, 1], [1, 8, 64]):
+        page = [section(*axes, strides=strides, offset=128 * i) for i in range(30)]
+        cut = {str(i): [[0, 8192], 1, 0] for i in range(regions)}
+        sides.append(columns(regions, page, length=128 * 30, base_addrs=0, segments=cut))
+    return sides[0], sides[1]
+
+
 def deep(depth: int) -> tuple[Any, Any]:
     bomb: Any = []
     for _ in range(depth):
@@ -356,6 +367,8 @@ NAMED: dict[str, Callable[[], tuple[Any, Any]]] = {
     "as many memory types as are read": lambda: memory_types(wire_checks.MAX_MEM_TYPES),
     "pages of which no two are alike": lambda: unlike_pages(MANY),
     "as many of these as are planned": lambda: unlike_pages(MAX_FAMILIES),
+    "segments in pieces": lambda: segments_in_pieces(128),
+    "as many segments in pieces as are planned": lambda: segments_in_pieces(32),
     "deep lists": lambda: deep(100_000),
     "an axis in many parts": lambda: split_axis(11),
     "version 1": lambda: version_1(8_000),

@@ -37,6 +37,8 @@ __all__ = ["Room", "Sending", "is_small", "pair_of", "pairs_of", "sendings_of"]
 
 #: Rows of all tables of a plan, both sides; bounds what two strangers' layouts can make a plan build.
 MAX_ROWS = 2**19
+#: Regions of a plan's lists that lie in several memories, each an array of its own: half a kilobyte.
+MAX_SEGMENTED = 2**15
 
 #: A side's lanes, uint64[6, lanes]: bytes from the block's start, length, sub_blocks, sub_stride, runs, run_stride.
 Lanes: TypeAlias = NDArray[np.uint64]
@@ -120,6 +122,11 @@ class ListSide:
         pieces = self._pieces(whole) if whole.pieces else {}
         return Columns(numbers, self.mem_types, self.groups, pieces, self.plain and not pieces)
 
+    def segmented(self, layout: Layout) -> int:
+        """Return how many columns of a list over `layout` lie in several memories."""
+        regions = sorted(layout.columns.pieces)
+        return int(np.isin(self.regions, regions).sum()) if regions else 0
+
     def _pieces(self, whole: Columns) -> dict[int, NDArray[np.uint64]]:
         return {
             here: whole.pieces[there] + np.array([self.lanes[0, here % self.lanes.shape[1]], 0, 0], dtype=np.uint64)
@@ -199,10 +206,20 @@ def is_small(dst: Layout, sources: Sequence[Source], sending: Sending) -> bool:
 
 
 class Room:
-    """How many rows the lists of one plan may still have."""
+    """How many rows the lists of one plan may still have, and how many regions in several memories."""
 
     def __init__(self) -> None:
-        self._left = MAX_ROWS
+        self._left, self._segmented = MAX_ROWS, MAX_SEGMENTED
+
+    def take_segmented(self, regions: int) -> None:
+        """Take regions in several memories of both lists of a pair, or raise :class:`PeerMismatchError`."""
+        self._segmented -= regions
+        if self._segmented < 0:
+            raise PeerMismatchError(
+                f"the plan's lists would have more than {MAX_SEGMENTED:,} regions in several segments: a block of "
+                f"segments is taken in so many pieces (plan for the files or objects of a job, not for all there are; "
+                f"let the axes that step closest in memory be the same on both sides)"
+            )
 
     def take(self, rows: int) -> None:
         """Take the rows of both lists of a pair, or raise :class:`PeerMismatchError`."""
@@ -228,10 +245,12 @@ def pair_of(dst: Layout, sources: Sequence[Source], sending: Sending) -> DlistPa
 
 def pairs_of(dst: Layout, sources: Sequence[Source], sending: Sending, room: Room) -> tuple[DlistPair, ...]:
     """Return the pairs of a recipe: one, or several where it would exceed 2**31 - 1 ids on a side."""
+    src = sources[sending.source].layout
+    lists = sending.lists(src, dst)
+    room.take_segmented(sum([side.segmented(layout) for side, layout in zip(lists.sides, (src, dst), strict=True)]))
     whole = pair_of(dst, sources, sending)
     room.take(whole.src.num_rows + whole.dst.num_rows)
-    src = sources[sending.source].layout
-    lists, made = sending.lists(src, dst), (whole.src.columns, whole.dst.columns)
+    made = whole.src.columns, whole.dst.columns
     chunks = list(_within_limits(made, lists, (src, dst)))
     return (whole,) if len(chunks) == 1 else tuple([_pair(src, dst, made, lists, chunk) for chunk in chunks])
 

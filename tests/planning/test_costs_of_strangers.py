@@ -47,6 +47,7 @@ def test_what_is_refused_says_what_would_be_spent() -> None:
         "memory types": "layout: its regions lie in 49152 types of memory, at most 16 are read",
         "many groups": "the two sides' regions meet in more than 8,192 different ways, each planned apart",
         "pages of which no two are alike": "the two sides' regions meet in more than 8,192 different ways",
+        "segments in pieces": "the plan's lists would have more than 32,768 regions in several segments",
         "groups": "its regions take more than 131072 lists of blocks",
         "sub-blocks of one row": "pieces, counted together, which one block id would stand for; at most 4,194,304",
     }.items():
