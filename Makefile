@@ -30,6 +30,7 @@ OLD_NIXL := 1.4.1
 TORCH := 2.13.0
 SGLANG := 0.5.23
 MOONCAKE := 0.3.13.post1
+MODEL_EXPRESS := 0.7.0
 # How many inputs for `test-fuzz`.
 INPUTS ?= 300000
 # How many bugs for `test-mutants`, and from which seed (none: another one each time; it is printed). Seconds of the
@@ -132,6 +133,9 @@ endef
 	$(@D)/bin/pip install -q torch==$(TORCH) msgspec
 	$(@D)/bin/pip install -q --no-deps mooncake-transfer-engine==$(MOONCAKE) \
 	    || echo 'Mooncake has no wheel for this machine: its tests are skipped'
+	{ $(@D)/bin/pip install -q --no-deps modelexpress==$(MODEL_EXPRESS) \
+	    && $(@D)/bin/pip install -q --prefer-binary grpcio 'protobuf < 7' zstandard pydantic huggingface_hub; } \
+	    || echo 'ModelExpress has no wheel for this machine: its tests are skipped'
 	rm -rf $(@D)/sglang && mkdir $(@D)/sglang
 	if $(@D)/bin/pip download -q --no-deps --only-binary :all: -d $(@D)/sglang sglang==$(SGLANG); \
 	then $(@D)/bin/python -m zipfile -e $(@D)/sglang/sglang-*.whl $(@D)/sglang; \

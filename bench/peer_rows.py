@@ -217,6 +217,8 @@ def weight_rows(scale: Scale) -> Iterator[Row]:
     if weights.moved(made) != weights.total(scale.weight_layers) or weights.num_rows(made) > 2500:
         raise RuntimeError("the weights' plan is not what it should be")
     what = f"weights, {scale.weight_layers} layers x 7, 8 shards to TP 2: {weights.num_rows(made):,} rows"
+    if weights.has_model_express():
+        yield model_express_row(scale, case, what)
     if not weights.has_mooncake():
         seconds = measure.processor_time(first(lambda: weights.ours(case)), seconds=scale.seconds)
         yield Row(f"{what} (mooncake.reshard is not here)", Race(nan, seconds, nan, nan), under_ms(50))
@@ -229,6 +231,19 @@ def weight_rows(scale: Scale) -> Iterator[Row]:
         lambda: weights.mooncake(*given), first(lambda: weights.ours(case)), seconds=scale.seconds, least_rounds=2
     )
     yield Row(f"{what}, against mooncake.reshard's {len(segments):,} segments", found, at_least(20))
+
+
+def model_express_row(scale: Scale, case: weights.Case, what: str) -> Row:
+    segments = weights.model_express(scale.weight_layers)
+    if sum(segment.nbytes for segment in segments) != weights.total(scale.weight_layers):
+        raise RuntimeError("ModelExpress's segments are not the model")
+    found = race(
+        lambda: weights.model_express(scale.weight_layers),
+        first(lambda: weights.ours(case)),
+        seconds=scale.seconds,
+        least_rounds=2,
+    )
+    return Row(f"{what}, against ModelExpress's plan_pull, {len(segments):,} segments", found, at_least(20))
 
 
 def rows(scale: Scale) -> Iterator[Row]:

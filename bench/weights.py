@@ -1,8 +1,9 @@
 """A trainer's weights to an inference engine: 8 row shards of a 7B-like model to tensor parallelism 2.
 
 The baseline is ``mooncake.reshard`` (wheel mooncake-transfer-engine 0.3.13.post1, its pure Python part) where it can be
-imported: planning both targets, and lowering the plan to segments ``(source offset, target offset, bytes)``. Ours plans
-both targets and makes all tables: a row where mooncake has a segment for every row of a matrix.
+imported: planning both targets, and lowering the plan to segments ``(source offset, target offset, bytes)``; another is
+ModelExpress 0.7.0's ``plan_pull`` for each target and matrix. Ours plans both targets and makes all tables: a row where
+they have a segment for every row of a matrix.
 """
 
 from __future__ import annotations
@@ -152,3 +153,28 @@ def mooncake(source: Any, target: Any) -> list[tuple[int, int, int]]:
 
     made = weight.plan_placement_transfer(source, target)
     return [segment for op in made.operations for segment in op.iter_segments(max_segments=1 << 30)]
+
+
+# ----------------------------------------------------------------------------------------------------- ModelExpress
+
+
+def has_model_express() -> bool:
+    return all(find_spec(name) is not None for name in ("torch", "modelexpress"))
+
+
+def model_express(layers: int = LAYERS) -> list[Any]:
+    """Every matrix of both targets, planned against its eight shards: segments with `nbytes`."""
+    import torch
+    from modelexpress.refit.reshard import RecordedCopy, Shard, plan_pull
+
+    found = []
+    for target in range(TARGETS):
+        for layer in range(layers):
+            for name, (rows, columns, dim) in MATRICES.items():
+                size, part = (rows, columns)[dim] // TARGETS, rows // SOURCES
+                shape = [size if d == dim else n for d, n in enumerate((rows, columns))]
+                cut = ("narrow", (dim, target * size, size), {})
+                copy = RecordedCopy(name, (cut,), f"{layer}.{name}", 0, tuple(shape), (shape[1], 1), torch.bfloat16)
+                shards = [Shard((rank * part, 0), (part, columns), str(rank), 0, ITEM) for rank in range(SOURCES)]
+                found += plan_pull(copy, (rows, columns), torch.bfloat16, ITEM, shards)
+    return found

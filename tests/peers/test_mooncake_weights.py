@@ -7,31 +7,9 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
-
-from nixldesc import Axis, Layout, Region, Section, plan
+from weight_shards import ITEM, boxes, ours, shardings
 
 weight = pytest.importorskip("mooncake.reshard.weight", reason="mooncake is not in this environment")
-
-ITEM = 2
-
-
-@st.composite
-def shardings(draw: st.DrawFn) -> Any:
-    """A tensor whose dimensions are multiples of both sides' cuts, and which dimension each side cuts how often."""
-    dims = draw(st.integers(1, 3))
-    src, dst = ((draw(st.integers(0, dims - 1)), draw(st.integers(1, 4))) for _ in range(2))
-    shape = tuple(draw(st.integers(1, 3)) * (12 if dim in (src[0], dst[0]) else 1) for dim in range(dims))
-    return shape, src, dst
-
-
-def boxes(shape: tuple[int, ...], cut: tuple[int, int]) -> list[tuple[tuple[int, int], ...]]:
-    dim, parts = cut
-    size = shape[dim] // parts
-    return [
-        tuple((rank * size, (rank + 1) * size) if d == dim else (0, n) for d, n in enumerate(shape))
-        for rank in range(parts)
-    ]
 
 
 def placement(shape: tuple[int, ...], cut: tuple[int, int]) -> Any:
@@ -71,25 +49,6 @@ def theirs(shape: tuple[int, ...], src: tuple[int, int], dst: tuple[int, int]) -
                 key = operation.target.rank.tp, here + at
                 assert key not in found
                 found[key] = operation.source.rank.tp, there + at
-    return found
-
-
-def layout(box: tuple[tuple[int, int], ...]) -> Layout:
-    section = Section("w", [Axis(f"a{d}", *span) for d, span in enumerate(box)], ITEM)
-    return Layout([Region("w", 0, section.nbytes, 1, sections=[section])])
-
-
-def ours(shape: tuple[int, ...], src: tuple[int, int], dst: tuple[int, int]) -> dict[Any, Any]:
-    """The same of our plans."""
-    srcs = {rank: layout(box) for rank, box in enumerate(boxes(shape, src))}
-    found: dict[Any, Any] = {}
-    for target, box in enumerate(boxes(shape, dst)):
-        for source, pairs in plan(layout(box), srcs).items():
-            for pair in pairs:
-                for there, here, length in pair.moves(*pair.desc_ids([[0]], [[0]])).tolist():
-                    for at in range(length):
-                        assert (target, here + at) not in found
-                        found[target, here + at] = source, there + at
     return found
 
 
