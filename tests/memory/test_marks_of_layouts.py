@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
-from nixldesc import GeometryError, Layout, Region
+from nixldesc import BlockIdError, DlistPair, GeometryError, Layout, Region
 
 
 def test_tokens_of_a_rank() -> None:
@@ -29,3 +32,24 @@ def test_a_shape_that_was_met_is_known_again() -> None:
     again = Layout.from_dict({**message, "base_addrs": [4096], "num_blocks": 9})
     assert Layout.from_dict(message).kind is again.kind
     assert again.most_blocks == 9
+
+
+def test_a_null_block_has_an_ids_bits() -> None:
+    """Planted once: a bound far below 32 bits; ids of other integer types than int get there, too."""
+    layout = Layout([Region("k", 0, 16, 4)])
+    pair = DlistPair(layout, layout)
+    lowest: Any
+    beyond: Any
+    for lowest in (-(2**31), np.int64(-(2**31))):
+        found = pair.desc_ids([[1, -(2**31), 2]], [[3, 0, 1]], null_block=lowest)
+        assert [ids.tolist() for ids in found] == [[2, 1], [1, 3]]
+    for beyond in (-2147483649, np.int64(-2147483649), 2147483648, np.int64(2147483648)):
+        with pytest.raises(BlockIdError, match=f"^null_block {beyond} is no block id: ids are 32 bits$"):
+            pair.desc_ids([[1]], [[3]], null_block=beyond)
+
+
+def test_numbered_names_are_counted_in_all_their_bytes() -> None:
+    """Planted once: the bytes of one name added to their number, so 40,000 names of 1,000 characters were few."""
+    message = Layout([Region("k", 0, 16, 4)]).to_dict()
+    with pytest.raises(GeometryError, match=r"40000 .* names numbered from 0 .* are no names of regions"):
+        Layout.from_dict({**message, "names": [["n" * 990, 0, 40_000, ""]]})

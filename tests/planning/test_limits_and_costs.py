@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nixldesc import Axis, Blocks, Layout, Region, Section, plan, reader_counts
 
 
@@ -66,3 +68,28 @@ def test_what_two_sources_fill_is_named_and_nothing_else() -> None:
     request = {0: [Blocks([10, 11, 12])], 1: [Blocks([7, 8], skip=2)]}
     assert made.repeated(request, [Blocks([40, 41, 42, 43])]) == [("k", 42, 0, 1)]
     assert made.undelivered(request, [Blocks([40, 41, 42, 43, 44])]) == [("k", 44, 0, 1)]
+
+
+@pytest.mark.parametrize("larger", ["dst", "src"])
+def test_blocks_cut_in_two_on_one_side_are_counted_in_their_halves(larger: str) -> None:
+    """Planted once: only the other side was asked whether its blocks are cut, and a list had 3.2 billion rows."""
+    blocks = 2**29 - 1  # three regions of them are one list's, twice as many are not
+
+    def layout(base: int, tokens: int) -> Layout:
+        regions = []
+        for name in "abc":
+            page = [Section(name, [Axis("token", 0, tokens)], 8)]
+            regions.append(Region(name, base + 2**45 * "abc".index(name), tokens * 8, blocks, sections=page))
+        return Layout(regions)
+
+    whole, halves = layout(0, 32), layout(2**50, 16)
+    dst, src = (whole, halves) if larger == "dst" else (halves, whole)
+    made = plan(dst, {0: src})[0]
+    assert [[origin[1] for origin in pair.origin] for pair in made] == [["a", "b"], ["c"]]
+    for pair, regions in zip(made, (2, 1), strict=True):
+        cut, other = (pair.dst, pair.src) if larger == "dst" else (pair.src, pair.dst)
+        assert (cut.num_descs, other.num_descs) == (regions * 2 * blocks, regions * blocks)
+    # Of the last region block 7 of the one side meets blocks 4 and 5 of the other: its halves are ids 14 and 15.
+    lists = ([[4, 5]], [[7]]) if larger == "dst" else ([[7]], [[4, 5]])
+    ids = [side.tolist() for side in made[1].desc_ids(*lists)]
+    assert ids == ([[4, 5], [14, 15]] if larger == "dst" else [[14, 15], [4, 5]])
