@@ -35,8 +35,8 @@ KERNEL_SHARE = 8
 
 #: Which tests should notice, quickest first: by the longest beginning of the module's path that is here.
 TESTS: dict[str, str] = {
-    "_check.py": "memory/test_words.py request/test_words_requests.py request/test_hostile_out.py "
-    "planning/test_words_plans.py",
+    "_check.py": "memory/test_words.py memory/test_marks_of_layouts.py request/test_words_requests.py "
+    "request/test_hostile_out.py planning/test_words_plans.py",
     "_memory.py": "planning/test_known.py",
     "errors.py": "memory/test_words.py",
     "kernels": "memory/test_plain_data.py request/test_words_requests.py request/test_words_pairs.py "

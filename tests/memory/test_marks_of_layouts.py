@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -53,3 +54,19 @@ def test_numbered_names_are_counted_in_all_their_bytes() -> None:
     message = Layout([Region("k", 0, 16, 4)]).to_dict()
     with pytest.raises(GeometryError, match=r"40000 .* names numbered from 0 .* are no names of regions"):
         Layout.from_dict({**message, "names": [["n" * 990, 0, 40_000, ""]]})
+
+
+def test_a_name_has_at_most_a_thousand_characters_and_some() -> None:
+    """Planted once: sixty thousand of them, which an error would have repeated."""
+    assert Region("n" * 1024, 0, 16, 4).name == "n" * 1024
+    with pytest.raises(GeometryError, match="must have at most 1024 characters, got 1025: 'nnn"):
+        Region("n" * 1025, 0, 16, 4)
+
+
+def test_ids_that_make_no_array_are_refused_where_they_are_read() -> None:
+    """Planted once: NumPy's error instead, from asking whether their memory is that of `out`."""
+    ragged: Any = deque([[1], [2, 3]])
+    layout, out = Layout([Region("k", 0, 16, 4)]), np.zeros(2, np.int32)
+    with pytest.raises(TypeError, match=r"^group 0, position 0: a block id must be an int, got \[1\] \(list\)$"):
+        layout.desc_ids([ragged], out=out)
+    assert layout.desc_ids([deque([3, 1])], out=out).tolist() == [3, 1]
