@@ -39,7 +39,8 @@ TESTS: dict[str, str] = {
     "request/test_hostile_out.py planning/test_words_plans.py",
     "_memory.py": "planning/test_known.py",
     "errors.py": "memory/test_words.py",
-    "kernels": "memory/test_plain_data.py request/test_words_requests.py request/test_words_pairs.py "
+    "kernels": "memory/test_plain_data.py memory/test_marks_of_layouts.py request/test_marks_of_requests.py "
+    "request/test_words_requests.py request/test_words_pairs.py "
     "request/test_positions.py "
     "memory/test_layout_oracle.py request/test_hostile.py request/test_hostile_out.py request/test_hostile_code.py "
     "request/test_whole_requests.py request/test_pair_properties.py planning/test_cases.py "

@@ -70,3 +70,24 @@ def test_ids_that_make_no_array_are_refused_where_they_are_read() -> None:
     with pytest.raises(TypeError, match=r"^group 0, position 0: a block id must be an int, got \[1\] \(list\)$"):
         layout.desc_ids([ragged], out=out)
     assert layout.desc_ids([deque([3, 1])], out=out).tolist() == [3, 1]
+
+
+def test_a_number_is_too_long_to_reckon_with_from_257_bits_on() -> None:
+    """Planted once: one of 256 bits, which is said to be beyond 64 like any other, refused as one of 256."""
+    with pytest.raises(GeometryError, match="is a number of 257 bits; 64 are the most that mean anything"):
+        Region("k", 2**256, 16, 4)
+    with pytest.raises(GeometryError, match="base_addr") as caught:
+        Layout([Region("k", 2**255, 16, 4)])
+    assert "bits" not in str(caught.value)
+
+
+def test_of_tables_with_equally_many_rows_the_first_kind_is_taken() -> None:
+    """Planted once: the last of them, so that ids of two blocks in two runs counted block by block."""
+    runs = Layout([Region("k", 0, 8, 2, block_stride=100, runs=2, run_stride=40)])
+    assert runs.table().tolist() == [[0, 8, 0, 100, 2], [40, 8, 0, 100, 2]]  # a row per run
+    assert runs.desc_ids([[1]]).tolist() == [1, 3]
+    # Three of each, nothing even: a row per run and sub-block, not one per block and sub-block or per block and run.
+    each = Layout([Region("k", 0, 8, 3, block_stride=1000, sub_blocks=3, sub_stride=200, runs=3, run_stride=40)])
+    rows = [[run * 40 + sub * 200, 8, 0, 1000, 3] for run in range(3) for sub in range(3)]
+    assert each.table().tolist() == rows
+    assert each.desc_ids([[1]]).tolist() == [1, 10, 19, 4, 13, 22, 7, 16, 25]

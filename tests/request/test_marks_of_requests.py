@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nixldesc import BlockIdError, Blocks, Layout, Region, mla_sections, plan
+from nixldesc.kernels import _kernels
 
 
 def test_a_misfit_speaks_of_context_parallel_ranks_only_where_there_are_any() -> None:
@@ -70,3 +71,11 @@ def test_blocks_that_begin_at_the_start_may_be_more_than_those_they_meet() -> No
     assert [ids.tolist() for ids in made.desc_ids({0: [Blocks([1, 2, 3])]}, [[4, 5]])[0][0]] == [[1, 2], [4, 5]]
     with pytest.raises(BlockIdError, match=r"^source 0: source group 0 has 3 blocks and destination group 0 has 2: "):
         made.desc_ids({0: [[1, 2, 3]]}, [[4, 5]])
+
+
+def test_pairs_are_sorted_by_their_destination_also_where_there_are_none() -> None:
+    """Planted once: no pairs at all were no memory for them."""
+    src, dst = np.array([7, 8, 9, 6], np.int32), np.array([2, 1, 2, 0], np.int32)
+    assert _kernels.sort_pairs(src, dst) is True
+    assert (src.tolist(), dst.tolist()) == ([6, 8, 7, 9], [0, 1, 2, 2])
+    assert _kernels.sort_pairs(src[:0], dst[:0]) is True
