@@ -249,6 +249,7 @@ WRONG_WORDS = {
     "check good.json 0=good.json good.json 1=good.json": "nixldesc: source rank 1 is given twice",
     "check good.json good.json --dst-rank 2 --dst-size 2": "nixldesc: --dst-rank 2 is none of --dst-size 2",
     "check good.json 3=good.json --src-size 2": "nixldesc: --src-size 2 has no source rank 3",
+    "check good.json 2=good.json --src-size 2": "nixldesc: --src-size 2 has no source rank 2",
     "show good.json --svg none/page.svg": "nixldesc: none/page.svg: No such file or directory",
     "show .": "nixldesc: .: Is a directory",
 }
@@ -435,6 +436,13 @@ def test_a_letter_stands_inside_where_it_has_air_on_both_sides() -> None:
     assert letters(Strip("page", 760, page)) == [("a", "ink"), ("b", "ink sliver"), ("c", "ink")]
     page = (Patch("b", "yellow", (0,), 5), Patch("a", "cyan", (5,), 700))
     assert letters(Strip("page", 760, page)) == [("b", "ink sliver"), ("a", "ink")]
+
+
+def test_letters_above_a_strip_do_not_stand_upon_one_another() -> None:
+    """Planted once: a letter that began before the one beside it ended."""
+    for at, seen in ((507, "ab"), (508, "abc")):  # b's letter is 8 wide
+        page = (Patch("a", "cyan", (0,), 500), Patch("b", "yellow", (500,), 5), Patch("c", "green", (at,), 5))
+        assert "".join(letter for letter, _ in letters(Strip("page", 760, page))) == seen
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
