@@ -250,6 +250,7 @@ WRONG_WORDS = {
     "check good.json good.json --dst-rank 2 --dst-size 2": "nixldesc: --dst-rank 2 is none of --dst-size 2",
     "check good.json 3=good.json --src-size 2": "nixldesc: --src-size 2 has no source rank 3",
     "check good.json 2=good.json --src-size 2": "nixldesc: --src-size 2 has no source rank 2",
+    "check good.json good.json 3=good.json --src-size 2": "nixldesc: --src-size 2 has no source rank 3",
     "show good.json --svg none/page.svg": "nixldesc: none/page.svg: No such file or directory",
     "show .": "nixldesc: .: Is a directory",
 }
@@ -436,6 +437,19 @@ def test_a_letter_stands_inside_where_it_has_air_on_both_sides() -> None:
     assert letters(Strip("page", 760, page)) == [("a", "ink"), ("b", "ink sliver"), ("c", "ink")]
     page = (Patch("b", "yellow", (0,), 5), Patch("a", "cyan", (5,), 700))
     assert letters(Strip("page", 760, page)) == [("b", "ink sliver"), ("a", "ink")]
+
+
+def test_words_of_a_legend_have_a_square_of_their_colour_beside_them() -> None:
+    """Planted once: no squares at all."""
+    legend = ((Styled("a", STYLES[0]), "first"), (Styled("b", STYLES[1]), "second"))
+    drawn = svg([Picture("l0", (Strip("page", 760, ()),), legend)], "l0")
+    for style, words in ((STYLES[0], "first"), (STYLES[1], "second")):
+        [(left, base)] = re.findall(rf'<text class="ink" x="(\d+)" y="(\d+)">{words}</text>', drawn)
+        [square] = re.findall(
+            rf'<rect class="{_fill(style)}" x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)"/>', drawn
+        )
+        x, y, width, height = map(int, square)
+        assert x + width < int(left) and y < int(base) - 8 < int(base) < y + height  # a letter is 8 high or more
 
 
 def test_letters_above_a_strip_do_not_stand_upon_one_another() -> None:
