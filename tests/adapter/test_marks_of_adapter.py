@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import numpy as np
 import pytest
 from engines import L, N, Pair
 
 import nixldesc
 from nixldesc import Layout, Region, TransferError
-from nixldesc.adapter import prepare
+from nixldesc.adapter import Transfer, prepare
 from nixldesc.adapter.ranges import named_bytes, named_ranges
+from nixldesc.adapter.waiting import wait_while
 
 
 def test_ids_of_a_second_region_name_its_bytes() -> None:
@@ -53,3 +56,28 @@ def test_the_end_of_a_block_releases_all_sources() -> None:
     assert pair.d.blocks(N - 1) == pair.p.blocks(3)
     transfer.release()
     pair.leave()
+
+
+def test_waiting_ends_when_its_time_is_up() -> None:
+    """Planted once: it went on for as long as there was anything to wait for."""
+    answers = iter([3, 2, 2, 2])
+    assert wait_while(lambda: next(answers), timeout=0) == 3
+    assert wait_while(lambda: next(answers), timeout=-1.0) == 2
+    assert next(answers) == 2  # nobody asked any more
+
+
+def test_a_loop_asks_again_soon() -> None:
+    """Planted once: after as long as the machine has run."""
+    pair = Pair("dst")
+    pair.mine.polls = 3
+
+    async def moved() -> str:
+        with pair.peer.start([[3]], [[0]]) as transfer:
+            return await asyncio.wait_for(_ended(transfer), 20)
+
+    assert asyncio.run(moved()) == "DONE"
+    pair.close()
+
+
+async def _ended(transfer: Transfer) -> str:
+    return await transfer

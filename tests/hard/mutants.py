@@ -62,12 +62,11 @@ TESTS: dict[str, str] = {
     "request/test_whole_requests.py request/test_forgotten_groups.py request/test_hostile.py "
     "request/test_hostile_out.py request/test_pair_properties.py planning/test_cases.py "
     "planning/test_once_wrong.py house/test_pickle.py testing/test_painted_kinds.py",
-    "adapter": "adapter/test_adapter.py adapter/test_adapter_ids.py adapter/test_adapter_lists.py "
-    "adapter/test_adapter_failures.py adapter/test_adapter_state.py adapter/test_adapter_release.py "
-    "adapter/test_adapter_doubt.py adapter/test_adapter_leaving.py adapter/test_adapter_options.py "
-    "adapter/test_adapter_sources.py adapter/test_adapter_async.py adapter/test_adapter_signals.py "
-    "adapter/test_marks_of_adapter.py "
-    "testing/test_conformance.py",
+    "adapter": "adapter/test_marks_of_adapter.py adapter/test_adapter.py adapter/test_adapter_ids.py "
+    "adapter/test_adapter_lists.py adapter/test_adapter_failures.py adapter/test_adapter_state.py "
+    "adapter/test_adapter_release.py adapter/test_adapter_doubt.py adapter/test_adapter_leaving.py "
+    "adapter/test_adapter_options.py adapter/test_adapter_sources.py adapter/test_adapter_async.py "
+    "adapter/test_adapter_signals.py testing/test_conformance.py",
     "testing": "testing/test_painted_oracle.py testing/test_painted.py testing/test_loopback.py "
     "testing/test_loopback_refusals.py testing/test_conformance.py testing/test_strategies.py "
     "testing/test_painted_kinds.py planning/test_cases.py",
