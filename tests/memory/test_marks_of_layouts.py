@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from nixldesc import BlockIdError, DlistPair, GeometryError, Layout, Region
+from nixldesc.memory.wire_checks import names_of
 
 
 def test_tokens_of_a_rank() -> None:
@@ -54,6 +55,10 @@ def test_numbered_names_are_counted_in_all_their_bytes() -> None:
     message = Layout([Region("k", 0, 16, 4)]).to_dict()
     with pytest.raises(GeometryError, match=r"40000 .* names numbered from 0 .* are no names of regions"):
         Layout.from_dict({**message, "names": [["n" * 990, 0, 40_000, ""]]})
+    # A name and its number, ten digits at most, are 1,024 bytes: 8,192 of them are the last that are not too much.
+    assert len(names_of([["n" * 1014, 0, 8192, ""]], "names")) == 8192
+    with pytest.raises(GeometryError, match=r"8193 .* are no names of regions"):
+        names_of([["n" * 1014, 0, 8193, ""]], "names")
 
 
 def test_a_name_has_at_most_a_thousand_characters_and_some() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nixldesc import Axis, Blocks, Layout, Region, Section, plan, reader_counts
+from nixldesc import Axis, Blocks, GeometryError, Layout, Region, Section, plan, reader_counts, source_ranks
+from nixldesc.planning.limits import Limits
 
 
 def test_lanes_are_dealt_to_pairs_in_their_order() -> None:
@@ -93,3 +94,22 @@ def test_blocks_cut_in_two_on_one_side_are_counted_in_their_halves(larger: str) 
     lists = ([[4, 5]], [[7]]) if larger == "dst" else ([[7]], [[4, 5]])
     ids = [side.tolist() for side in made[1].desc_ids(*lists)]
     assert ids == ([[4, 5], [14, 15]] if larger == "dst" else [[14, 15], [4, 5]])
+
+
+def test_sources_that_nobody_has_are_refused_and_so_are_ranks_beyond_the_last() -> None:
+    """Planted once: a source of no ranks was refused only where the destination was wrong, too."""
+    words = "^expected src_tp > 0 and 0 <= dst_rank < dst_tp, got src_tp {}, dst_rank {}, dst_tp {}$"
+    for src_tp, dst_rank, dst_tp in ((0, 0, 1), (-2, 1, 2), (4, 2, 2), (4, -1, 2), (1, 0, 0)):
+        with pytest.raises(GeometryError, match=words.format(src_tp, dst_rank, dst_tp)):
+            source_ranks(8, dst_tp, dst_rank, src_tp)
+    assert source_ranks(8, 1, 0, 1) == (0,)
+
+
+def test_each_source_gives_a_plan_steps_of_its_own() -> None:
+    """Planted once: one step more for each source, however much there is to look through."""
+    limits = Limits(3)
+    assert limits.lanes == 3 * 65_536
+    for _ in range(3):
+        limits.look(2**18)
+    with pytest.raises(OverflowError):
+        limits.look(1)
