@@ -21,8 +21,8 @@ class Memory(Generic[K, V]):
     >>> squares = Memory(2)
     >>> for number in (1, 2, 3):
     ...     squares.put(number, number * number)
-    >>> squares.get(1), squares.get(3)
-    (None, 9)
+    >>> squares.get(1), squares.get(2), squares.get(3)
+    (None, 4, 9)
     """
 
     __slots__ = ("__weakref__", "_entries", "_size")

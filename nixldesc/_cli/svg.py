@@ -107,18 +107,23 @@ def _strip(body: list[str], strip: Strip, y: int, width: int) -> None:
     for (key, style), run in groupby(marks):
         runs.append((key, style, x, len(list(run))))
         x += runs[-1][3]
-    inside = {key for key, _, _, wide in runs if wide > 2 * _CHARACTER}
+    inside = {key for key, _, _, wide in runs if _holds_a_letter(wide)}
     free = _LEFT  # above the strip: where the next label of a sliver may begin
     for key, style, x, wide in runs:
         if key:
             body.append(_rect(_fill(style), x, y, wide, _TALL))
-        if key and wide > 2 * _CHARACTER:
+        if key and _holds_a_letter(wide):
             body.append(_text(x + wide // 2 - _CHARACTER // 2, y + 16, key))
         elif key and key not in inside and x >= free:
             body.append(_text(x, y - 2, key, "ink sliver"))
             inside.add(key)
             free = x + _CHARACTER
     body.append(_rect("frame", _LEFT, y, width, _TALL, ' fill="none"'))
+
+
+def _holds_a_letter(wide: int) -> bool:
+    """Whether a run is as wide as its letter and has air on both sides."""
+    return wide > 2 * _CHARACTER
 
 
 def _rect(kind: str, x: int, y: int, width: int, height: int, more: str = "") -> str:

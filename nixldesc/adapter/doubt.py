@@ -23,7 +23,7 @@ def note_doubt(agent: Agent, ranges: Iterable[Range]) -> None:
     """Remember that NIXL may still use these ranges of the agent's memory."""
     number = id(agent)
     if number not in _doubts:
-        _doubts[number] = weakref.ref(agent, lambda _: _doubts.pop(number, None) and None), []
+        _doubts[number] = weakref.ref(agent, lambda _: _doubts.pop(number, None)), []
     _doubts[number][1].extend(ranges)
 
 

@@ -192,9 +192,9 @@ def _read_once(blocks: Any, what: str, null_block: int | None) -> list[Any]:
         if type(ids) is list or type(ids) is tuple:
             read = _kernels.expand_kernel_blocks(ids, 1, null_block, None)
             array = read if isinstance(read, np.ndarray) else ids
-        skip = -1 if skips is None else skips[group]
+        skip = None if skips is None else skips[group]
         if isinstance(skip, np.ndarray):
             taken.append(Blocks(array, at=skip))
         else:
-            taken.append(array if skip < 0 else Blocks(array, skip))
+            taken.append(array if skip is None or skip < 0 else Blocks(array, skip))
     return taken

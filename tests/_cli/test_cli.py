@@ -67,7 +67,8 @@ def test_show_says_what_is_registered(run: Any) -> None:
         "layout.json: 3 regions, 27 descriptors in 6 rows, 512 bytes in blocks, 656 bytes in 3 ranges to register, "
         "context-parallel rank 1 of 3"
     )
-    assert "k: a block is 24 bytes, then 8 bytes of padding" in lines
+    at = lines.index("k: a block is 24 bytes, then 8 bytes of padding")
+    assert lines[at - 1] == "" and lines[at + 1] != ""  # a picture stands apart
     assert "    a  s.x  bytes 0 to 8  head[2:4] of 4 bytes" in lines
     assert "    b  s.y  bytes 8 to 16" in lines
 
@@ -248,6 +249,8 @@ WRONG_WORDS = {
     "check good.json 0=good.json good.json 1=good.json": "nixldesc: source rank 1 is given twice",
     "check good.json good.json --dst-rank 2 --dst-size 2": "nixldesc: --dst-rank 2 is none of --dst-size 2",
     "check good.json 3=good.json --src-size 2": "nixldesc: --src-size 2 has no source rank 3",
+    "check good.json 2=good.json --src-size 2": "nixldesc: --src-size 2 has no source rank 2",
+    "check good.json good.json 3=good.json --src-size 2": "nixldesc: --src-size 2 has no source rank 3",
     "show good.json --svg none/page.svg": "nixldesc: none/page.svg: No such file or directory",
     "show .": "nixldesc: .: Is a directory",
 }
@@ -397,6 +400,63 @@ def test_a_sliver_has_its_letter_above_it() -> None:
         ("ink", "a"),
         ("ink sliver", "b"),
     ]
+
+
+def letters(strip: Strip) -> list[tuple[str, str]]:
+    """Each letter of a picture's strip, in its order, and how it is written."""
+    drawn = svg([Picture("l0", (strip,))], "l0")
+    return [
+        (letter, kind) for kind, letter in re.findall(r'<text class="(ink[ a-z]*)" x="\d+" y="\d+">(\w)</text>', drawn)
+    ]
+
+
+def test_of_many_slivers_of_a_key_the_first_has_its_letter() -> None:
+    """Planted once: a letter above each of them."""
+    slivers = Patch("b", "yellow", (500, 4_500, 8_500), 50)
+    assert letters(Strip("page", 10_000, (slivers, Patch("a", "cyan", (600,), 3_800)))) == [
+        ("b", "ink sliver"),
+        ("a", "ink"),
+    ]
+
+
+def test_a_letter_stands_inside_where_it_has_air_on_both_sides() -> None:
+    """Planted once: a letter of 8 points in a run of 11, which it fills."""
+    page: tuple[Patch, ...] = (
+        Patch("a", "cyan", (0,), 500),
+        Patch("b", "yellow", (500,), 11),
+        Patch("c", "green", (600,), 17),
+    )
+    assert letters(Strip("page", 760, page)) == [("a", "ink"), ("b", "ink sliver"), ("c", "ink")]
+    # Sixteen are not enough, seventeen are; and whose letter stands inside has none above a sliver of its own.
+    page = (
+        Patch("a", "cyan", (0,), 17),
+        Patch("a", "cyan", (700,), 5),
+        Patch("b", "yellow", (500,), 16),
+        Patch("c", "green", (600,), 17),
+    )
+    assert letters(Strip("page", 760, page)) == [("a", "ink"), ("b", "ink sliver"), ("c", "ink")]
+    page = (Patch("b", "yellow", (0,), 5), Patch("a", "cyan", (5,), 700))
+    assert letters(Strip("page", 760, page)) == [("b", "ink sliver"), ("a", "ink")]
+
+
+def test_words_of_a_legend_have_a_square_of_their_colour_beside_them() -> None:
+    """Planted once: no squares at all."""
+    legend = ((Styled("a", STYLES[0]), "first"), (Styled("b", STYLES[1]), "second"))
+    drawn = svg([Picture("l0", (Strip("page", 760, ()),), legend)], "l0")
+    for style, words in ((STYLES[0], "first"), (STYLES[1], "second")):
+        [(left, base)] = re.findall(rf'<text class="ink" x="(\d+)" y="(\d+)">{words}</text>', drawn)
+        [square] = re.findall(
+            rf'<rect class="{_fill(style)}" x="(\d+)" y="(\d+)" width="(\d+)" height="(\d+)"/>', drawn
+        )
+        x, y, width, height = map(int, square)
+        assert x + width < int(left) and y < int(base) - 8 < int(base) < y + height  # a letter is 8 high or more
+
+
+def test_letters_above_a_strip_do_not_stand_upon_one_another() -> None:
+    """Planted once: a letter that began before the one beside it ended."""
+    for at, seen in ((507, "ab"), (508, "abc")):  # b's letter is 8 wide
+        page = (Patch("a", "cyan", (0,), 500), Patch("b", "yellow", (500,), 5), Patch("c", "green", (at,), 5))
+        assert "".join(letter for letter, _ in letters(Strip("page", 760, page))) == seen
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

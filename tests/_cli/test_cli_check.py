@@ -61,11 +61,11 @@ def test_check_lists_runs_and_draws_both_pages(run: Any) -> None:
     page = out[out.index("l0 and 1 more alike: a block of 32 tokens is 8,192 bytes") :].split("\n\nl2")[0]
     # [K head 2][K head 3][V head 2][V head 3] of 2,048 bytes each; a source's page is [K][V] of 1,024.
     rows = [line.split() for line in page.splitlines() if re.match(r"\d+ ", line)]
-    assert [row[1:5] for row in rows] == [
-        ["2", "0", "0", "1,024"],
-        ["2", "1,024", "4,096", "1,024"],
-        ["3", "0", "2,048", "1,024"],
-        ["3", "1,024", "6,144", "1,024"],
+    assert [row[:5] for row in rows] == [
+        ["1", "2", "0", "0", "1,024"],
+        ["2", "2", "1,024", "4,096", "1,024"],
+        ["3", "3", "0", "2,048", "1,024"],
+        ["4", "3", "1,024", "6,144", "1,024"],
     ]
     assert all("2 times, 1,024 apart" in line for line in page.splitlines() if re.match(r"\d+ ", line))
     bars = dict(re.findall(r"^ +(\w[\w ]*?) +\|(.*)\|$", page, re.M))
@@ -83,6 +83,24 @@ def test_check_shows_what_of_a_source_is_sent(run: Any) -> None:
     bars = dict(re.findall(r"^ +(\w[\w ]*?) +\|(.*)\|$", out.split("\n\n")[2], re.M))
     assert re.fullmatch("a+b+", bars["src 0"])
     assert re.fullmatch(r"\.+0+\.+0+", bars["sends"])
+
+
+def test_check_draws_eight_sources_and_twelve_sections(run: Any) -> None:
+    """Planted once: nine; a picture is to be taken in at a glance."""
+    names = [f"s{i:02}" for i in range(13)]
+    page = [Section(name, (), 8, offset=8 * i) for i, name in enumerate(names)]
+    dst = Layout([Region("all", 0, 8 * 13, 4, sections=page)])
+    save(
+        d=dst,
+        **{
+            f"p{i:02}": Layout([Region(name, 0, 8, 4, sections=[Section(name, (), 8)])]) for i, name in enumerate(names)
+        },
+    )
+    code, out, _ = run("check", "d.json", *[f"p{i:02}.json" for i in range(13)])
+    assert code == 0
+    assert re.findall(r"^ +(src \d+) +\|", out, re.M) == [f"src {i}" for i in range(8)]
+    assert re.findall(r"^ +\w +(s\d\d)  bytes", out, re.M) == names[:12]
+    assert "and 1 more sections" in out and "and 5 more runs" in out
 
 
 def test_check_marks_the_missing_part(run: Any) -> None:

@@ -35,10 +35,12 @@ KERNEL_SHARE = 8
 
 #: Which tests should notice, quickest first: by the longest beginning of the module's path that is here.
 TESTS: dict[str, str] = {
-    "_check.py": "memory/test_words.py request/test_words_requests.py request/test_hostile_out.py "
-    "planning/test_words_plans.py",
+    "_check.py": "memory/test_words.py memory/test_marks_of_layouts.py request/test_words_requests.py "
+    "request/test_hostile_out.py planning/test_words_plans.py",
+    "_memory.py": "planning/test_known.py",
     "errors.py": "memory/test_words.py",
-    "kernels": "memory/test_plain_data.py request/test_words_requests.py request/test_words_pairs.py "
+    "kernels": "memory/test_plain_data.py memory/test_marks_of_layouts.py request/test_marks_of_requests.py "
+    "request/test_words_requests.py request/test_words_pairs.py "
     "request/test_positions.py "
     "memory/test_layout_oracle.py request/test_hostile.py request/test_hostile_out.py request/test_hostile_code.py "
     "request/test_whole_requests.py request/test_pair_properties.py planning/test_cases.py "
@@ -60,11 +62,11 @@ TESTS: dict[str, str] = {
     "request/test_whole_requests.py request/test_forgotten_groups.py request/test_hostile.py "
     "request/test_hostile_out.py request/test_pair_properties.py planning/test_cases.py "
     "planning/test_once_wrong.py house/test_pickle.py testing/test_painted_kinds.py",
-    "adapter": "adapter/test_adapter.py adapter/test_adapter_ids.py adapter/test_adapter_lists.py "
-    "adapter/test_adapter_failures.py adapter/test_adapter_state.py adapter/test_adapter_release.py "
-    "adapter/test_adapter_doubt.py adapter/test_adapter_leaving.py adapter/test_adapter_options.py "
-    "adapter/test_adapter_sources.py adapter/test_adapter_async.py adapter/test_adapter_signals.py "
-    "testing/test_conformance.py",
+    "adapter": "adapter/test_marks_of_adapter.py adapter/test_adapter.py adapter/test_adapter_ids.py "
+    "adapter/test_adapter_lists.py adapter/test_adapter_failures.py adapter/test_adapter_state.py "
+    "adapter/test_adapter_release.py adapter/test_adapter_doubt.py adapter/test_adapter_leaving.py "
+    "adapter/test_adapter_options.py adapter/test_adapter_sources.py adapter/test_adapter_async.py "
+    "adapter/test_adapter_signals.py testing/test_conformance.py",
     "testing": "testing/test_painted_oracle.py testing/test_painted.py testing/test_loopback.py "
     "testing/test_loopback_refusals.py testing/test_conformance.py testing/test_strategies.py "
     "testing/test_painted_kinds.py planning/test_cases.py",
@@ -169,7 +171,7 @@ def python_bugs(path: str, source: str) -> Iterator[Bug]:
 
 
 def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
-    """Nodes that run: no annotations, no text, nothing of `__repr__`."""
+    """Nodes that run: no annotations, no text, nothing of `__repr__` and of overloads."""
     for name, field in ast.iter_fields(tree):
         if name in ("annotation", "returns", "decorator_list"):
             continue
@@ -178,10 +180,15 @@ def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
                 node, (ast.JoinedStr, ast.ImportFrom, ast.Import, ast.Raise)
             ):
                 continue
-            if isinstance(node, ast.FunctionDef) and node.name == "__repr__":
+            if isinstance(node, ast.FunctionDef) and (node.name == "__repr__" or _is_overload(node)):
                 continue
             yield node
             yield from _nodes(node)
+
+
+def _is_overload(node: ast.FunctionDef) -> bool:
+    """Whether only a type checker reads it."""
+    return any(isinstance(mark, ast.Name) and mark.id == "overload" for mark in node.decorator_list)
 
 
 _IN_KERNELS = [(" < ", " <= "), (" <= ", " < "), (" > ", " >= "), (" >= ", " > "), (" == ", " != "), (" != ", " == ")]

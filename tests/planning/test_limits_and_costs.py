@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from nixldesc import Axis, Blocks, Layout, Region, Section, plan, reader_counts
+import pytest
+
+from nixldesc import Axis, Blocks, GeometryError, Layout, Region, Section, plan, reader_counts, source_ranks
+from nixldesc.planning.limits import Limits
 
 
 def test_lanes_are_dealt_to_pairs_in_their_order() -> None:
@@ -66,3 +69,47 @@ def test_what_two_sources_fill_is_named_and_nothing_else() -> None:
     request = {0: [Blocks([10, 11, 12])], 1: [Blocks([7, 8], skip=2)]}
     assert made.repeated(request, [Blocks([40, 41, 42, 43])]) == [("k", 42, 0, 1)]
     assert made.undelivered(request, [Blocks([40, 41, 42, 43, 44])]) == [("k", 44, 0, 1)]
+
+
+@pytest.mark.parametrize("larger", ["dst", "src"])
+def test_blocks_cut_in_two_on_one_side_are_counted_in_their_halves(larger: str) -> None:
+    """Planted once: only the other side was asked whether its blocks are cut, and a list had 3.2 billion rows."""
+    blocks = 2**29 - 1  # three regions of them are one list's, twice as many are not
+
+    def layout(base: int, tokens: int) -> Layout:
+        regions = []
+        for name in "abc":
+            page = [Section(name, [Axis("token", 0, tokens)], 8)]
+            regions.append(Region(name, base + 2**45 * "abc".index(name), tokens * 8, blocks, sections=page))
+        return Layout(regions)
+
+    whole, halves = layout(0, 32), layout(2**50, 16)
+    dst, src = (whole, halves) if larger == "dst" else (halves, whole)
+    made = plan(dst, {0: src})[0]
+    assert [[origin[1] for origin in pair.origin] for pair in made] == [["a", "b"], ["c"]]
+    for pair, regions in zip(made, (2, 1), strict=True):
+        cut, other = (pair.dst, pair.src) if larger == "dst" else (pair.src, pair.dst)
+        assert (cut.num_descs, other.num_descs) == (regions * 2 * blocks, regions * blocks)
+    # Of the last region block 7 of the one side meets blocks 4 and 5 of the other: its halves are ids 14 and 15.
+    lists = ([[4, 5]], [[7]]) if larger == "dst" else ([[7]], [[4, 5]])
+    ids = [side.tolist() for side in made[1].desc_ids(*lists)]
+    assert ids == ([[4, 5], [14, 15]] if larger == "dst" else [[14, 15], [4, 5]])
+
+
+def test_sources_that_nobody_has_are_refused_and_so_are_ranks_beyond_the_last() -> None:
+    """Planted once: a source of no ranks was refused only where the destination was wrong, too."""
+    words = "^expected src_tp > 0 and 0 <= dst_rank < dst_tp, got src_tp {}, dst_rank {}, dst_tp {}$"
+    for src_tp, dst_rank, dst_tp in ((0, 0, 1), (-2, 1, 2), (4, 2, 2), (4, -1, 2), (1, 0, 0)):
+        with pytest.raises(GeometryError, match=words.format(src_tp, dst_rank, dst_tp)):
+            source_ranks(8, dst_tp, dst_rank, src_tp)
+    assert source_ranks(8, 1, 0, 1) == (0,)
+
+
+def test_each_source_gives_a_plan_steps_of_its_own() -> None:
+    """Planted once: one step more for each source, however much there is to look through."""
+    limits = Limits(3)
+    assert limits.lanes == 3 * 65_536
+    for _ in range(3):
+        limits.look(2**18)
+    with pytest.raises(OverflowError):
+        limits.look(1)

@@ -13,6 +13,8 @@ from hypothesis import given, settings
 
 from nixldesc import Layout, Region, Section
 from nixldesc.testing import EnginePair, Limits, Transfer, random_pair, random_request, tp_pairs, transfers
+from nixldesc.testing.models import random_model
+from nixldesc.testing.strategies import _layout
 
 few = settings(max_examples=50)
 
@@ -208,6 +210,42 @@ def test_random_transfers_reach_every_kind() -> None:
         seen.update(features(Transfer(pair, request)))
     assert {kind for kind in KINDS if seen[kind] < 3} == set()
     assert set(seen) <= KINDS
+
+
+def test_layouts_reach_the_ends_of_memory_and_every_spacing() -> None:
+    """Planted once: no region at address 0, and blocks that never touch where their sub-blocks are apart."""
+    seen: Counter[str] = Counter()
+    for seed in range(1500):
+        for region in _layout(Random(seed), 5, 3).regions:
+            last = max(sub * region.sub_stride + region.block_len for sub in range(region.sub_blocks))
+            apart = region.sub_blocks > 1 and region.sub_stride > region.block_len
+            seen["address 0"] += region.base_addr == 0
+            seen["beyond 2**63"] += region.base_addr > 2**63
+            seen[f"{region.sub_blocks} sub-blocks"] += 1
+            seen["sub-blocks apart, blocks touch"] += apart and region.block_stride == last
+            seen["sub-blocks apart, and blocks alike"] += apart and region.block_stride == last + 5
+            seen["sub-blocks apart, and blocks further"] += apart and region.block_stride > last + 5
+            seen["whole blocks that touch"] += region.sub_blocks == 1 and region.block_stride == region.block_len
+    names = ["address 0", "beyond 2**63", "1 sub-blocks", "2 sub-blocks", "3 sub-blocks", "whole blocks that touch"]
+    names += ["sub-blocks apart, " + how for how in ("blocks touch", "and blocks alike", "and blocks further")]
+    assert {name for name in names if seen[name] < 3} == set()
+    assert set(seen) == set(names)
+
+
+def test_models_have_items_and_channels_of_every_size() -> None:
+    """Planted once: no head of two bytes, no state of four channels."""
+    items: set[int] = set()
+    channels: set[int] = set()
+    for seed in range(300):
+        for cache in random_model(Random(seed), Limits(kinds=("attention", "state")), sharded=False).caches:
+            for part in cache.parts:
+                sizes = {axis.name: axis.stop - axis.start for axis in part.axes}
+                if part.tokens:
+                    items.add(sizes.get("byte", 1) * part.itemsize)
+                elif "channel" in sizes:
+                    channels.add(sizes["channel"])
+    assert items == {1, 2, 3, 4}  # odd ones and powers of two
+    assert channels == {1, 2, 4, 6}  # and what three divide
 
 
 @few
