@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from nixldesc._check import as_int, as_names, brief, is_many
 from nixldesc._memory import Memory
@@ -28,8 +28,6 @@ from nixldesc.memory.sections import Section
 from nixldesc.planning.binding import prove_same_shape
 from nixldesc.planning.block_tables import BlockTables, Side, Stand
 from nixldesc.planning.build import Room, Sending, is_small, pair_of, pairs_of, sendings_of
-from nixldesc.planning.costs import Cost, costs_of
-from nixldesc.planning.delivery import Judge, holes_of, shared, unfilled
 from nixldesc.planning.families import Allowed, Source, families_of
 from nixldesc.planning.limits import Limits
 from nixldesc.planning.meeting import Deal
@@ -39,6 +37,9 @@ from nixldesc.request.lists import BlockTables as Lists
 from nixldesc.request.moves import IdPair
 from nixldesc.request.pair import DlistPair
 from nixldesc.request.sources import OverSources
+
+if TYPE_CHECKING:
+    from nixldesc.planning.costs import Cost
 
 __all__ = ["Plan", "plan", "reader_counts"]
 
@@ -143,6 +144,8 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
         >>> cost.source, cost.section, cost.runs, cost.nbytes, cost.run_len, cost.rows
         (0, 'k', 1, 16, 16, 1)
         """
+        from nixldesc.planning.costs import costs_of  # here, not above: who plans and moves imports none of it
+
         return costs_of(self._templates, self._dst, self._sources, self)
 
     def desc_ids(
@@ -209,7 +212,7 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
         >>> made.undelivered({0: [Blocks([10, 11])]}, [Blocks([40, 41, 42])])
         [('k', 42, 0, 1)]
         """
-        return self._holes(unfilled, src_blocks, dst_blocks, null_block, tokens)
+        return self._holes("unfilled", src_blocks, dst_blocks, null_block, tokens)
 
     def repeated(
         self,
@@ -227,10 +230,13 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
         >>> made.repeated({0: [[10, 11]], 1: [Blocks([7], skip=1)]}, [[40, 41]])
         [('k', 41, 0, 1)]
         """
-        return self._holes(shared, src_blocks, dst_blocks, null_block, tokens)
+        return self._holes("shared", src_blocks, dst_blocks, null_block, tokens)
 
-    def _holes(self, wrong: Judge, *request: Any) -> list[tuple[str, int, int, int]]:
-        return holes_of(self._templates, self._dst, self._sources, wrong, *request)
+    def _holes(self, wrong: Literal["unfilled", "shared"], *request: Any) -> list[tuple[str, int, int, int]]:
+        from nixldesc.planning import delivery  # here, as in `costs`
+
+        judge = delivery.unfilled if wrong == "unfilled" else delivery.shared
+        return delivery.holes_of(self._templates, self._dst, self._sources, judge, *request)
 
 
 def plan(

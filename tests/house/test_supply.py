@@ -32,7 +32,8 @@ def test_the_oldest_numpy_that_is_promised_is_tested() -> None:
 
 
 def test_each_tool_is_pinned() -> None:
-    pinned = re.findall(r"^([\w-]+)==[\d.]+(?:; python_version >= .*)?$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    pins = (ROOT / "constraints.txt").read_text()
+    pinned = re.findall(r"^([\w-]+)==[\d.]+(?:; python_version >= .*)?$", pins, re.MULTILINE)
     extras = dict(re.findall(r"^(test|lint|docs) = \[(.*)\]$", PROJECT, re.MULTILINE))
     assert set(extras) == {"test", "lint", "docs"}
     tools = {re.split(r"[ \[>=]", tool)[0] for tools in extras.values() for tool in re.findall(r'"(.+?)"', tools)}
