@@ -419,7 +419,8 @@ class Known:
         numbers, bounds = wire_reading.read_where(d, self._like.numbers)
         like = self._like
         columns = Columns(numbers, like.mem_types, like.groups, like.pieces, like.plain)
-        if not prove_columns(columns, {**self._lens, **bounds}):
+        bounds.update(self._lens)
+        if not prove_columns(columns, bounds):
             return None
         layout = proven_layout(columns, *self._rest)
         layout._cache["kind"] = self._kind

@@ -44,6 +44,12 @@ _KEYS = (
     *("section_names", "segments"),
 )
 
+
+def _bound(key: str) -> int:
+    """What the numbers of a column are less than."""
+    return 2**31 if key in _COUNTS else 2**64
+
+
 #: The least and the largest number of each column.
 Bounds = Mapping[str, tuple[int, int]]
 
@@ -95,8 +101,8 @@ def layout_from_dict(d: dict[str, Any]) -> tuple[Columns, tuple[str, ...], Pages
 
 
 #: Columns that say where a region's blocks are; all other keys are a layout's shape.
-_WHERE = frozenset(("base_addrs", "num_blocks", "device_ids"))
-_READ_WHERE = tuple([item for item in _READ if item[0] in _WHERE])
+_WHERE = ("base_addrs", "num_blocks", "device_ids")
+_READ_WHERE = tuple([(key, _ROW[key], _bound(key), default) for key, default in _READ if key in _WHERE])
 #: Longer shapes are not remembered.
 MAX_SHAPE = 2**16
 #: Nor are those of more lists and dicts.
@@ -110,7 +116,9 @@ def shape_of(d: Any) -> bytes | None:
     """
     if type(d) is not dict or "base_addrs" not in d or "segments" in d:
         return None
-    plain = {key: value for key, value in d.items() if key not in _WHERE}
+    plain = d.copy()
+    for key in _WHERE:
+        plain.pop(key, None)
     if not _kernels.is_short(plain, MAX_SHAPE, _MOST_LISTS):
         return None
     try:
@@ -121,14 +129,19 @@ def shape_of(d: Any) -> bytes | None:
     return shape if len(shape) <= MAX_SHAPE else None
 
 
-def read_where(d: dict[str, Any], like: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], Bounds]:
+def read_where(d: dict[str, Any], like: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], dict[str, tuple[int, int]]]:
     """Return the numbers of a layout shaped as `like`, its blocks where `d` says, and the bounds of what was read."""
-    reader = _Columns(d, like.copy())
-    for key, default in _READ_WHERE:
-        if default is None and key not in d:
-            raise GeometryError(f"layout: key {key!r} is missing")
-        reader.read(key, default)
-    return reader.numbers, reader.bounds
+    numbers = like.copy()
+    bounds: dict[str, tuple[int, int]] = {}
+    for key, row, bound, default in _READ_WHERE:
+        value = d.get(key, default)
+        if type(value) is int and 0 <= value < bound:
+            numbers[row] = value
+            bounds[key] = value, value
+            continue
+        found = _kernels.read_numbers(value, numbers[row]) if type(value) is list else None
+        bounds[key] = found if found and found[1] < bound else _Columns(d, numbers).read(key, default)
+    return numbers, bounds
 
 
 class _Columns:
@@ -139,24 +152,26 @@ class _Columns:
         self._size: int = numbers.shape[1]
         self.bounds: dict[str, tuple[int, int]] = {}
 
-    def read(self, key: str, default: int | str | None) -> None:
-        """Read a column of numbers into its row; `default`: a number, or the column that it is like."""
+    def read(self, key: str, default: int | str | None) -> tuple[int, int]:
+        """Read a column of numbers into its row, return its bounds; `default`: a number, or what column it is like."""
+        self.bounds[key] = found = self._read(key, default)
+        return found
+
+    def _read(self, key: str, default: int | str | None) -> tuple[int, int]:
         row = self.numbers[_ROW[key]]
         if key not in self._d:
+            if default is None:
+                raise GeometryError(f"layout: key {key!r} is missing")
             if type(default) is str:
-                self.bounds[key] = self.bounds[default]
                 row[:] = self.numbers[_ROW[default]]
-            else:
-                self.bounds[key] = default, default  # type: ignore[assignment]
-                row.fill(default)
-            return
-        value = self._d[key]
-        bound = 2**31 if key in _COUNTS else 2**64
+                return self.bounds[default]
+            row.fill(default)
+            return default, default  # type: ignore[return-value]
+        value, bound = self._d[key], _bound(key)
         # What is odd there is looked at once more below, by what has words for it.
         found = _kernels.read_numbers(value, row) if type(value) is list else None
         if found and found[1] < bound:
-            self.bounds[key] = found
-            return
+            return found
         if type(value) is int:
             low = high = value
         else:
@@ -166,8 +181,8 @@ class _Columns:
             low, high = min(items), max(items)
         if low < 0 or high >= bound:
             raise self._beyond(key, low if low < 0 else high, bound)
-        self.bounds[key] = low, high
         row[:] = value if type(value) is int else np.array(items, dtype=np.uint64)
+        return low, high
 
     def _beyond(self, key: str, value: int, bound: int) -> GeometryError:
         if bound == 2**31 and value >= bound:

@@ -136,16 +136,15 @@ class ListSide:
 
 
 class Lists(NamedTuple):
-    """Both sides of a pair, and for each region the sections that it carries and where its lists stand."""
+    """Both sides of a pair, and for each region the sections that it carries and where its lists stand.
+
+    `plain`: each region is one piece of a block on both sides.
+    """
 
     sides: tuple[ListSide, ListSide]
     slots: tuple[tuple[int, ...], ...]
     places: tuple[Places, ...]
-
-    @property
-    def plain(self) -> bool:
-        """Whether each region is one piece of a block on both sides."""
-        return self.sides[0].plain and self.sides[1].plain
+    plain: bool
 
 
 def sendings_of(
@@ -238,7 +237,7 @@ class Room:
 def pair_of(dst: Layout, sources: Sequence[Source], sending: Sending) -> DlistPair:
     """Return a recipe's only pair."""
     src = sources[sending.source].layout
-    sides, slots, places = sending.lists(src, dst)
+    sides, slots, places, _ = sending.lists(src, dst)
     here, there = sides
     return derived_pair(here.over(src), there.over(dst), Origins(src, dst, here.regions, there.regions, slots), places)
 
@@ -276,7 +275,7 @@ def _lists_of(sending: Sending, src: Layout, dst: Layout) -> Lists:
         slots, places = [slots[i] for i in turn.tolist()], [places[i] for i in turn.tolist()]
     pages = Pages.none(len(slots))
     made = sides[0].made(turn, pages, src_plain), sides[1].made(turn, pages, dst_plain)
-    return Lists(made, tuple(slots), tuple(places))
+    return Lists(made, tuple(slots), tuple(places), src_plain and dst_plain)
 
 
 def _at_src(run: Run, met: Meeting) -> tuple[int, int, int, int]:

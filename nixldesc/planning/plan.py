@@ -79,15 +79,9 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
         unused: tuple[str, ...],
     ) -> None:
         made: dict[int, tuple[DlistPair, ...]] = {}
-        put = object.__setattr__
-        put(self, "_dst", dst)
-        put(self, "_sources", sources)
-        put(self, "_templates", templates)
-        put(self, "_sendings", sendings)
-        put(self, "_made", made)
-        put(self, "_over", None)
-        put(self, "missing", missing)
-        put(self, "unused", unused)
+        values = (dst, sources, templates, sendings, made, None, missing, unused)
+        for put, value in zip(_SETTERS, values):  # noqa: B905 (as many as slots; made for each peer)
+            put(self, value)
         room = Room()
         for rank, found in sendings.items():
             # What may be refused is built at once, the rest when somebody looks.
@@ -237,6 +231,13 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
 
         judge = delivery.unfilled if wrong == "unfilled" else delivery.shared
         return delivery.holes_of(self._templates, self._dst, self._sources, judge, *request)
+
+
+#: The slots' own setters, as of a Layout.
+_SETTERS = tuple(
+    getattr(Plan, slot).__set__
+    for slot in ("_dst", "_sources", "_templates", "_sendings", "_made", "_over", "missing", "unused")
+)
 
 
 def plan(
