@@ -36,19 +36,19 @@ def name(i: int) -> str:
 # ------------------------------------------------------------------------------------------------------------- ours
 
 
-def layout(kind: Kind, tensors: int, tp_size: int, tp_rank: int, base: int) -> Layout:
+def layout(kind: Kind, tensors: int, tp_size: int, tp_rank: int, base: int, block_tokens: int = BLOCK_TOKENS) -> Layout:
     """One rank's cache: a region per tensor; of a hybrid a second view of it, which the groups of states take."""
     regions = []
     for i in range(tensors):
         if kind == "MLA":
-            page = mla_sections(name(i), block_tokens=BLOCK_TOKENS, token_bytes=TOKEN_BYTES)
+            page = mla_sections(name(i), block_tokens=block_tokens, token_bytes=TOKEN_BYTES)
         else:
             page = attention_sections(
                 name(i),
                 num_kv_heads=KV_HEADS,
                 tp_size=tp_size,
                 tp_rank=tp_rank,
-                block_tokens=BLOCK_TOKENS,
+                block_tokens=block_tokens,
                 token_head_bytes=TOKEN_HEAD_BYTES,
             )
         block_len, at = page[-1].end, base + i * TENSOR
