@@ -45,6 +45,7 @@ __all__ = [
     "has_twice",
     "id_form",
     "laid_of",
+    "made_columns",
     "pages_of",
     "plain_table",
     "table_of",
@@ -131,6 +132,28 @@ class Columns:
     def num_descs(self) -> NDArray[np.int64]:
         """Return each region's number of descriptors."""
         return self.num_blocks if self.plain else self.num_blocks * self.sub_blocks * self.runs
+
+
+_put_numbers, _put_mem_types, _put_groups, _put_pieces, _put_plain = (
+    getattr(Columns, slot).__set__ for slot in ("numbers", "mem_types", "groups", "pieces", "plain")
+)
+
+
+def made_columns(
+    numbers: NDArray[np.uint64],
+    mem_types: tuple[str, ...],
+    groups: tuple[tuple[int, ...] | None, ...],
+    pieces: Mapping[int, NDArray[np.uint64]],
+    plain: bool,
+) -> Columns:
+    """Return columns of these fields, each set by its slot's own setter: they are made for each peer."""
+    columns = object.__new__(Columns)
+    _put_numbers(columns, numbers)
+    _put_mem_types(columns, mem_types)
+    _put_groups(columns, groups)
+    _put_pieces(columns, pieces)
+    _put_plain(columns, plain)
+    return columns
 
 
 class DerivedNames(Sequence[str]):

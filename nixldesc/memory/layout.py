@@ -15,6 +15,7 @@ from nixldesc.memory.columns import (
     Columns,
     Pages,
     columns_of,
+    made_columns,
     pages_of,
     part_of,
     regions_of,
@@ -372,23 +373,21 @@ def _fill(
     pages: Pages,
     place: tuple[int, int, int | None],
 ) -> None:
-    values: tuple[Any, ...] = (columns, names, pages, *place, {}, None)
-    for put, value in zip(_SETTERS, values):  # noqa: B905 (as many as slots; made for each peer's list)
-        put(layout, value)
+    """Set each slot by its own setter: layouts are made for each peer, and object.__setattr__ takes twice as long."""
+    rank, size, tokens = place
+    _put_columns(layout, columns)
+    _put_names(layout, names)
+    _put_pages(layout, pages)
+    _put_rank(layout, rank)
+    _put_size(layout, size)
+    _put_tokens(layout, tokens)
+    _put_cache(layout, {})
+    _put_latest(layout, None)
 
 
-_SETTERS = tuple(
+_put_columns, _put_names, _put_pages, _put_rank, _put_size, _put_tokens, _put_cache, _put_latest = (
     getattr(Layout, slot).__set__
-    for slot in (
-        "columns",
-        "names",
-        "pages",
-        "cp_rank",
-        "cp_size",
-        "cp_tokens",
-        "_cache",
-        "_latest",
-    )
+    for slot in ("columns", "names", "pages", "cp_rank", "cp_size", "cp_tokens", "_cache", "_latest")
 )
 
 
@@ -418,7 +417,7 @@ class Known:
         """Return the layout of this shape whose blocks are where `d` says; None if that must be looked at closely."""
         numbers, bounds = wire_reading.read_where(d, self._like.numbers)
         like = self._like
-        columns = Columns(numbers, like.mem_types, like.groups, like.pieces, like.plain)
+        columns = made_columns(numbers, like.mem_types, like.groups, like.pieces, like.plain)
         bounds.update(self._lens)
         if not prove_columns(columns, bounds):
             return None

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from nixldesc.errors import GeometryError, PeerMismatchError
 from nixldesc.kernels import _kernels
-from nixldesc.memory.columns import ROWS, Columns, DerivedNames, Pages
+from nixldesc.memory.columns import ROWS, Columns, DerivedNames, Pages, made_columns
 from nixldesc.memory.layout import Layout, proven_layout
 from nixldesc.memory.proof import MAX_BLOCK_PIECES, MAX_DESCS
 from nixldesc.planning.families import Source
@@ -120,7 +120,7 @@ class ListSide:
         if _kernels.fill_columns(whole.numbers, self.regions, self.lanes, numbers) < len(self.regions):
             raise IndexError("the list is of a layout with more regions")
         pieces = self._pieces(whole) if whole.pieces else {}
-        return Columns(numbers, self.mem_types, self.groups, pieces, self.plain and not pieces)
+        return made_columns(numbers, self.mem_types, self.groups, pieces, self.plain and not pieces)
 
     def segmented(self, layout: Layout) -> int:
         """Return how many columns of a list over `layout` lie in several memories."""

@@ -411,10 +411,10 @@ def _check_srcs(srcs: Any) -> dict[int, Layout]:
     if type(srcs) is not dict and not isinstance(srcs, Mapping):
         raise TypeError(f"srcs must map source ranks to layouts, got {brief(srcs)}; a single source is {{0: layout}}")
     found = {as_int(rank, "source rank"): _check_layout(layout, "source", rank) for rank, layout in srcs.items()}
-    ranks = sorted(found)
-    if ranks and ranks[0] < 0:
-        raise PeerMismatchError(f"source ranks must not be negative, got {ranks[0]}")
-    return {rank: found[rank] for rank in ranks}
+    least = min(found, default=0)
+    if least < 0:
+        raise PeerMismatchError(f"source ranks must not be negative, got {least}")
+    return found if len(found) == 1 else {rank: found[rank] for rank in sorted(found)}
 
 
 def _seat(dst_rank: Any, dst_size: Any, src_size: Any, srcs: Mapping[int, Layout]) -> Seat:

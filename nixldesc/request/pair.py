@@ -427,13 +427,18 @@ def _place(deal: Place, region: Region, unit: int) -> Place:
 def derived_pair(src: Layout, dst: Layout, origin: Sequence[Origin], places: tuple[Places, ...]) -> DlistPair:
     """Return a pair of layouts that a plan derived from proven ones; trusted."""
     pair = object.__new__(DlistPair)
-    put = object.__setattr__
-    put(pair, "src", src)
-    put(pair, "dst", dst)
-    put(pair, "origin", origin)
-    put(pair, "places", places)
-    put(pair, "_cache", {})
+    _put_src(pair, src)
+    _put_dst(pair, dst)
+    _put_origin(pair, origin)
+    _put_places(pair, places)
+    _put_cache(pair, {})
     return pair
+
+
+# As in a Layout: one is made for each peer.
+_put_src, _put_dst, _put_origin, _put_places, _put_cache = (
+    getattr(DlistPair, slot).__set__ for slot in ("src", "dst", "origin", "places", "_cache")
+)
 
 
 def _is_merge(order: Any) -> bool:
