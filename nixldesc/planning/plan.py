@@ -11,7 +11,8 @@ Down one flight of stairs, each step a function of what the step before returned
     families_of     dst regions that look alike to all sources          families.py
     template_of     who sends what, in which lanes, once per family     template.py (sources.py, overlap.py)
     sendings_of     the lanes of each source and memory type            build.py
-    pairs_of        columns of both lists, when somebody looks          build.py
+    lists_of        what both lists are, whatever the addresses         lists.py
+    pairs_of        their columns, when somebody looks                  build.py
 """
 
 from __future__ import annotations
