@@ -237,16 +237,16 @@ class PushWorker(NixlPushConnectorWorker, Worker):
     """P writes: the part of each of D's ranks' plans that is its own."""
 
     def _do_send_reg_notif(self, req_id: str, reg_data: dict[str, Any]) -> None:
-        """D says what it wants; from then on P may write."""
-        self._clear(reg_data["local_block_ids"], reg_data["skips"], reg_data["tokens"])
+        """D says what it wants; from then on P may write, to all ranks: another one's blocks cannot be cleared now."""
+        if self.world_size == 1:
+            self._clear(reg_data["local_block_ids"], reg_data["skips"], reg_data["tokens"])
         super()._do_send_reg_notif(req_id, reg_data)
 
     def _prepare(self, engine: Engine) -> list[Any]:
         if not engine.peers:
             for rank, layout in engine.layouts.items():
-                made = self._plan(layout, self._ranks, dst_rank=rank, dst_size=engine.tp_size)
-                name, mine = engine.names[rank], made.get(self.tp_rank, ())
-                engine.peers.append(prepare(self.nixl_wrapper, name, mine, local="src"))
+                mine = self._plan(layout, self._ranks, dst_rank=rank, dst_size=engine.tp_size).get(self.tp_rank, ())
+                engine.peers.append(prepare(self.nixl_wrapper, engine.names[rank], mine, local="src"))
         return engine.peers
 
     def _do_start_push_kv(self, request_id: str, local_block_ids: Any, registration_data: dict[str, Any]) -> None:
