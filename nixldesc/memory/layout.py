@@ -10,7 +10,7 @@ from typing import Any
 from nixldesc._check import as_int, as_names, brief, few, is_many, is_plain
 from nixldesc._memory import Memory
 from nixldesc.errors import BlockIdError, GeometryError
-from nixldesc.memory import parallel_lists, ranges, sequence, wire, wire_reading
+from nixldesc.memory import sequence, wire, wire_reading
 from nixldesc.memory.columns import (
     Columns,
     Pages,
@@ -23,7 +23,6 @@ from nixldesc.memory.columns import (
 from nixldesc.memory.descriptors import Descriptors
 from nixldesc.memory.proof import prove_columns, prove_pages, prove_region, prove_rows, prove_total
 from nixldesc.memory.region import Region
-from nixldesc.memory.wire_version_1 import layout_from_version_1
 
 __all__ = ["MAX_CP_SIZE", "Layout"]
 
@@ -113,8 +112,10 @@ class Layout(Descriptors):
         >>> Layout.from_columns(base_addrs=[4096, 8192], block_lens=[16, 16], num_blocks=4, group_ids=[0, -1])
         Layout(2 regions, 8 descriptors)
         """
+        from nixldesc.memory.parallel_lists import regions_from_columns  # here, not above: the few who have lists
+
         return cls(
-            parallel_lists.regions_from_columns(
+            regions_from_columns(
                 base_addrs=base_addrs,
                 block_lens=block_lens,
                 num_blocks=num_blocks,
@@ -246,6 +247,8 @@ class Layout(Descriptors):
         >>> Layout([Region("a", 0, 16, 4), Region("view", 0, 32, 2), Region("b", 64, 16, 1)]).memory_ranges()
         [(0, 64, 0, 'VRAM'), (64, 16, 0, 'VRAM')]
         """
+        from nixldesc.memory import ranges  # here, not above: registration asks for it, once
+
         return ranges.memory_ranges(self.columns)
 
     def split_at(self, ranges_: Iterable[tuple[int, int, int, str]]) -> Layout:
@@ -259,6 +262,8 @@ class Layout(Descriptors):
         >>> layout.table().tolist()
         [[0, 16, 0, 16, 2], [32, 16, 0, 16, 2]]
         """
+        from nixldesc.memory import ranges
+
         columns = ranges.split_columns(self.columns, self.names, ranges_)
         return proven_layout(columns, self.names, self.pages, (self.cp_rank, self.cp_size, self.cp_tokens))
 
@@ -302,6 +307,8 @@ class Layout(Descriptors):
     @classmethod
     def _read(cls, d: Any) -> Layout:
         if wire_reading.version_of(d) == 1:
+            from nixldesc.memory.wire_version_1 import layout_from_version_1  # of old peers alone
+
             regions, (cp_rank, cp_size) = layout_from_version_1(d)
             return cls(regions, cp_rank=cp_rank, cp_size=cp_size)
         columns, names, pages, given, bounds = wire_reading.layout_from_dict(d)

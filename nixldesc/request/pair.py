@@ -39,7 +39,6 @@ from nixldesc.request.lists import (
 )
 from nixldesc.request.moves import IdPair, id_moves, id_ops, pair_ids
 from nixldesc.request.programs import Compiled, Origin, pair_program
-from nixldesc.request.words import Refused, word
 
 __all__ = ["DlistPair", "Origin"]
 
@@ -197,6 +196,8 @@ class DlistPair:
             )  # fmt: skip
             if len(result) == 2:
                 return result
+        from nixldesc.request.words import Refused, word  # here: who is never refused imports none of it
+
         of = Refused((self.src, self.dst), self.origin, compiled, (first, last), (src_lists, dst_lists), wanted)
         raise word(Fault(*result), of)
 
