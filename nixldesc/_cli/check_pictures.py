@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from nixldesc import Layout, Region
-from nixldesc._cli.picture import (
-    MISSING,
-    MISSING_STYLE,
-    Patch,
-    Picture,
-    Strip,
-    key_of,
-    page_strip,
-    patch_of,
-    source_key,
-)
+from nixldesc._cli.picture import MISSING, Patch, Picture, Strip, key_of, page_strip, patch_of, source_key
 from nixldesc._cli.regions import alike, page_words, section_words
 from nixldesc._cli.screen import Styled, printable
 from nixldesc._cli.verdict import Fault, Run, Verdict
@@ -26,11 +17,12 @@ __all__ = ["pictures_of"]
 _MOST_PAGES, _MOST_SECTIONS = 8, 12
 
 
-class _Page:
+class _Page(NamedTuple):
     """One destination region with all that is sent to it and all that is missing."""
 
-    def __init__(self, region: Region, runs: Sequence[Run], faults: Sequence[Fault]) -> None:
-        self.region, self.runs, self.faults = region, runs, faults
+    region: Region
+    runs: Sequence[Run]
+    faults: Sequence[Fault]
 
     def key(self) -> Hashable:
         shapes = tuple(section.shape for section in self.region.sections)
@@ -72,8 +64,7 @@ def _picture(same: Sequence[_Page], names: Mapping[int, str]) -> Picture:
 
 def _senders(page: _Page) -> list[Patch]:
     patches = _run_patches((run.rank, run.dst_at, run.length, run.dst_subs) for run in page.runs)
-    missing = Styled(MISSING, MISSING_STYLE)
-    return patches + [patch_of(part, missing) for fault in page.faults for part in fault.missing]
+    return patches + [patch_of(part, MISSING) for fault in page.faults for part in fault.missing]
 
 
 def _run_patches(runs: Iterable[tuple[int, int, int, tuple[int, int]]]) -> list[Patch]:
@@ -106,5 +97,5 @@ def _legend(page: _Page, keys: Mapping[str, Styled], names: Mapping[int, str]) -
         words = f"source {rank}, {printable(names[rank])}, region {printable(src.name)}"
         legend.append((source_key(rank), words))
     if page.faults:
-        legend.append((Styled(MISSING, MISSING_STYLE), "nobody sends it"))
+        legend.append((MISSING, "nobody sends it"))
     return legend

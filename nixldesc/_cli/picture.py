@@ -14,6 +14,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from string import ascii_letters, ascii_uppercase, digits
 
 import numpy as np
@@ -24,13 +25,12 @@ from nixldesc._cli.screen import Screen, Styled, width_of
 
 __all__ = ["MISSING", "Patch", "Picture", "Strip", "cells_of", "draw", "key_of", "page_strip", "patch_of", "source_key"]
 
-#: The character of bytes that nobody sends.
-MISSING = "x"
+#: Bytes that nobody sends.
+MISSING = Styled("x", "bold red")
 PADDING = "."
 #: Of which styles the keys a, b, c, ... of sections take turns, and 0, 1, 2, ... of sources: none is in both.
 STYLES = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_yellow", "bright_green")
 SOURCE_STYLES = ("orange3", "orchid", "steel_blue", "dark_sea_green", "tan", "slate_blue1", "indian_red", "grey62")
-MISSING_STYLE = "bold red"
 #: A source's section that the destination does not have.
 OTHER = Styled("-", "dim")
 
@@ -173,11 +173,5 @@ def draw(screen: Screen, picture: Picture) -> None:
 
 def _painted(cells: Sequence[Patch | None]) -> list[Styled]:
     """Neighbouring cells of one patch, as one styled text."""
-    found: list[Styled] = []
-    for patch in cells:
-        key, style = (patch.key, patch.style) if patch else (PADDING, "dim")
-        if found and found[-1].style == style and found[-1].text[-1] == key:
-            found[-1] = Styled(found[-1].text + key, style)
-        else:
-            found.append(Styled(key, style))
-    return found
+    marks = [Styled(patch.key, patch.style) if patch else Styled(PADDING, "dim") for patch in cells]
+    return [Styled(mark.text * len(list(run)), mark.style) for mark, run in groupby(marks)]

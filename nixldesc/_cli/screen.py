@@ -103,7 +103,7 @@ class RichScreen:
         self._status: Any = None
 
     def line(self, *words: Words) -> None:
-        text = self._text.assemble(*[(word.text, word.style) if isinstance(word, Styled) else word for word in words])
+        text = self._text.assemble(*words)
         text.rstrip()
         self._console.print(text, soft_wrap=True)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from xml.sax.saxutils import escape
 
-from nixldesc._cli.picture import MISSING_STYLE, SOURCE_STYLES, STYLES, Picture, Strip, cells_of
+from nixldesc._cli.picture import MISSING, SOURCE_STYLES, STYLES, Picture, Strip, cells_of
 
 __all__ = ["svg"]
 
@@ -136,7 +136,7 @@ def _text(x: int, y: int, words: str, kind: str = "ink") -> str:
 
 
 def _fill(style: str) -> str:
-    if style == MISSING_STYLE:
+    if style == MISSING.style:
         return "gone"
     if style in SOURCE_STYLES:
         return f"s{SOURCE_STYLES.index(style)}"

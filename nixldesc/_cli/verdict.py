@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from nixldesc import Axis, DlistPair, Layout, NixldescError, PeerMismatchError, Plan, Region, Section, plan
 from nixldesc.memory.sections import BYTE, TOKEN
+from nixldesc.planning.boxes import choose
 
 __all__ = ["Fault", "Run", "Verdict", "judge"]
 
@@ -45,14 +46,15 @@ class Run(NamedTuple):
 class Fault:
     """A section that cannot be delivered: why, in the planner's words, and the parts of it that nobody sends.
 
-    `holders`: the (rank, region) of sources that have a section of the name, whatever is wrong with it; where none has,
-    of each source the page with the nearest name.
+    `kept`: the other parts. `holders`: the (rank, region) of sources that have a section of the name, whatever is wrong
+    with it; where none has, of each source the page with the nearest name.
     """
 
     region: Region
     section: Section
     words: str
     missing: tuple[Section, ...]
+    kept: tuple[Section, ...]
     holders: tuple[tuple[int, Region], ...]
     key: Any = field(repr=False)
 
@@ -117,9 +119,8 @@ def _refused(dst: Layout, srcs: Mapping[int, Layout], words: str, options: Mappi
 
 
 def _alone(dst: Layout, region: Region, section: Section) -> Layout:
-    where: dict[str, Any] = {key: getattr(region, key) for key in ("block_stride", "groups", "mem_type", "device_id")}
-    only = Region(region.name, region.base_addr, region.block_len, region.num_blocks, sections=[section], **where)
-    return Layout([only], cp_rank=dst.cp_rank, cp_size=dst.cp_size)
+    only = region.with_sections([section])
+    return Layout([only], cp_rank=dst.cp_rank, cp_size=dst.cp_size, cp_tokens=dst.cp_tokens)
 
 
 def _fault(region: Region, section: Section, words: str, srcs: Mapping[int, Layout]) -> Fault:
@@ -130,10 +131,10 @@ def _fault(region: Region, section: Section, words: str, srcs: Mapping[int, Layo
         for theirs in page.sections
         if theirs.name == section.name
     ]
-    missing = _missing(section, [theirs for _, _, theirs in held])
+    missing, kept = _split(section, [theirs for _, _, theirs in held])
     key = _figures(section), tuple((rank, _figures(theirs)) for rank, _, theirs in held)
     holders = [(rank, page) for rank, page, _ in held] or [(rank, _nearest(section, srcs[rank])) for rank in srcs]
-    return Fault(region, section, words, missing, tuple(holders), key)
+    return Fault(region, section, words, missing, kept, tuple(holders), key)
 
 
 def _nearest(section: Section, layout: Layout) -> Region:
@@ -147,52 +148,45 @@ def _figures(section: Section) -> tuple[Any, ...]:
     return section.axes, section.itemsize, section.dtype, section.cp
 
 
-def _missing(section: Section, holders: Sequence[Section]) -> tuple[Section, ...]:
-    """The parts of `section` that no holder has; all of it, unless one single axis is what they hold in parts."""
+def _split(section: Section, holders: Sequence[Section]) -> tuple[tuple[Section, ...], tuple[Section, ...]]:
+    """The parts of `section` that no holder has, and the others; all and none, unless they hold parts of one axis."""
     splits = [_differing(section, holder) for holder in holders if _same_format(section, holder)]
-    names = {axes[0].name for axes in splits if len(axes) == 1}
-    if len(names) != 1:
-        return (section,)
-    (name,) = names
-    left = [next((axis.start, axis.stop) for axis in section.axes if axis.name == name)]
-    for axes in splits:
-        if len(axes) == 1:
-            left = [piece for low, high in left for piece in _without(low, high, axes[0].start, axes[0].stop)]
-    return tuple(_part(section, name, low, high) for low, high in left) or (section,)
+    parts = [axes[0] for axes in splits if len(axes) == 1]
+    if len({(axis.name, axis.unit) for axis in parts}) != 1:
+        return (section,), ()
+    at = [(axis.name, axis.unit) for axis in section.axes].index((parts[0].name, parts[0].unit))
+    whole = ((section.axes[at].start, section.axes[at].stop),)
+    _, missing = choose(whole, [((axis.start, axis.stop),) for axis in parts])
+    _, kept = choose(whole, missing)
+    if not missing:
+        return (section,), ()
+    return tuple(_part(section, at, *box[0]) for box in missing), tuple(_part(section, at, *box[0]) for box in kept)
+
+
+def _by_step(section: Section) -> dict[tuple[str, int], Axis]:
+    return {(axis.name, axis.unit): axis for axis in section.axes}
 
 
 def _same_format(section: Section, holder: Section) -> bool:
-    ours, theirs = ({axis.name: axis for axis in s.axes} for s in (section, holder))
-    same_items = (section.itemsize, section.dtype, ours.get(BYTE)) == (holder.itemsize, holder.dtype, theirs.get(BYTE))
+    ours, theirs, byte = _by_step(section), _by_step(holder), (BYTE, 1)
+    same_items = (section.itemsize, section.dtype, ours.get(byte)) == (holder.itemsize, holder.dtype, theirs.get(byte))
     return same_items and set(ours) == set(theirs)
 
 
 def _differing(section: Section, holder: Section) -> list[Axis]:
     """The holder's axes of another range than the section's."""
-    ours = {axis.name: axis for axis in section.axes}
-    return [axis for axis in holder.axes if axis.name != TOKEN and axis != ours[axis.name]]
+    ours = _by_step(section)
+    return [axis for step, axis in _by_step(holder).items() if axis.name != TOKEN and axis != ours[step]]
 
 
-def _without(low: int, high: int, start: int, stop: int) -> list[tuple[int, int]]:
-    """The range [low, high) without [start, stop)."""
-    pieces = [(low, min(high, start)), (max(low, stop), high)]
-    return [piece for piece in pieces if piece[0] < piece[1]]
-
-
-def _part(section: Section, name: str, start: int, stop: int) -> Section:
-    """The section's bytes between two indices of one axis."""
-    at = section.offset
-    axes = []
-    for axis, stride in zip(section.axes, section.strides, strict=True):
-        if axis.name == name:
-            at += (start - axis.start) * stride
-            axis = Axis(name, start, stop)
-        axes.append(axis)
+def _part(section: Section, at: int, start: int, stop: int) -> Section:
+    """The section's bytes between two steps of one of its axes."""
+    axis, stride = section.axes[at], section.strides[at]
     return Section(
         section.name,
-        axes,
+        [*section.axes[:at], Axis(axis.name, start, stop, axis.unit), *section.axes[at + 1 :]],
         section.itemsize,
-        offset=at,
+        offset=section.offset + (start - axis.start) * stride,
         strides=section.strides,
         dtype=section.dtype,
         cp=section.cp,
@@ -201,22 +195,8 @@ def _part(section: Section, name: str, start: int, stop: int) -> Section:
 
 def _partly(dst: Layout, fault: Fault, srcs: Mapping[int, Layout], options: Mapping[str, Any]) -> list[Run]:
     """The runs of what can be delivered of a section that cannot be as a whole."""
-    kept = [fault.section]
-    for gone in fault.missing:
-        cut = next((b for a, b in zip(fault.section.axes, gone.axes, strict=True) if a != b), None)
-        if cut is None:
-            return []
-        kept = [piece for part in kept for piece in _around(part, cut)]
-    runs: list[Run] = []
-    for part in kept:
-        alone = _alone(dst, fault.region, part)
-        try:
-            runs += _runs(plan(alone, srcs, **options), dst, srcs)
-        except NixldescError:
-            return []
-    return runs
-
-
-def _around(section: Section, cut: Axis) -> list[Section]:
-    axis = next(axis for axis in section.axes if axis.name == cut.name)
-    return [_part(section, cut.name, *piece) for piece in _without(axis.start, axis.stop, cut.start, cut.stop)]
+    try:
+        plans = [plan(_alone(dst, fault.region, part), srcs, **options) for part in fault.kept]
+    except NixldescError:
+        return []
+    return [run for made in plans for run in _runs(made, dst, srcs)]
