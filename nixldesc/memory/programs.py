@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -48,10 +48,10 @@ def layout_program(
     )
 
 
-def numbered(items: Sequence[Hashable]) -> tuple[list[int], list[Any]]:
+def numbered(items: tuple[Hashable, ...]) -> tuple[list[int], list[Any]]:
     """Return the number of each item, equal ones the same, and an item of each number.
 
-    Mostly equal ones are one object, which may be long: each object is looked at once.
+    Mostly equal ones are one object, which may be long: each object is looked at once. The tuple keeps them alive.
 
     >>> numbered([(1, 2), None, (1, 2)])
     ([0, 1, 0], [(1, 2), None])

@@ -90,7 +90,7 @@ class Compiled(NamedTuple):
 
 def pair_program(
     sides: tuple[Layout, Layout],
-    places: Sequence[Places],
+    places: tuple[Places, ...],
     origin: Sequence[Origin],
     chosen: Sequence[int],
     num_src: int,

@@ -112,12 +112,11 @@ class OverSources:
     def _sides(self, src_blocks: Mapping[int, Any], null_block: int | None) -> list[tuple[Any, list[int]]]:
         """Return each different lists of sources, as many as there are now, and who has them."""
         sides: list[tuple[Any, list[int]]] = []
-        numbers: dict[int, int] = {}  # by the identity of what the caller holds
+        # By identity, which only what is kept alive has: a mapping may make its lists when it is asked.
+        given = [(rank, src_blocks[rank]) for rank in self._pairs if rank in src_blocks]
+        numbers: dict[int, int] = {}
         last: Any = None
-        for rank in self._pairs:
-            if rank not in src_blocks:
-                continue
-            blocks = src_blocks[rank]
+        for rank, blocks in given:
             number = numbers.get(id(blocks))
             if number is None:
                 if sides and _alike(blocks, last):  # copies come in a row; looking at all would be a square

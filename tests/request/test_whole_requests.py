@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from random import Random
 from typing import Any
 
@@ -416,3 +417,28 @@ def test_a_list_that_grew_behind_its_places() -> None:
     ids.append(7)
     with pytest.raises(BlockIdError, match="source group 0: the list changed from 2 to 3 ids"):
         pair.desc_ids([blocks], [Blocks([1], skip=4)])
+
+
+class MadeWhenAsked(Mapping[int, list[list[int]]]):
+    """A mapping that makes its lists when it is asked and keeps none of them: the next may lie where one lay."""
+
+    def __init__(self, tables: dict[int, list[int]]) -> None:
+        self.tables = tables
+
+    def __getitem__(self, rank: int) -> list[list[int]]:
+        return [self.tables[rank]]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.tables)
+
+    def __len__(self) -> int:
+        return len(self.tables)
+
+
+def test_lists_that_a_mapping_makes_when_asked_are_each_sources_own() -> None:
+    """Lists that were gone were taken for those that came to lie in their place: blocks of another source."""
+    tables = {rank: [10 * rank + 1, 10 * rank + 2] for rank in range(8)}
+    layout = Layout([Region("k", 0, 16, 640)])
+    made = plan(layout, dict.fromkeys(tables, layout), senders="all")
+    got = made.desc_ids(MadeWhenAsked(tables), [[3, 4]])
+    assert {rank: src.tolist() for rank, ((src, _),) in got.items()} == tables
