@@ -17,7 +17,7 @@ from cli_world import engine_rank, save
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nixldesc import Layout, Region, Section, attention_sections, mla_sections, state_sections
+from nixldesc import Axis, Layout, Region, Section, attention_sections, mla_sections, state_sections
 from nixldesc._cli.verdict import judge
 
 
@@ -116,6 +116,23 @@ def test_check_marks_the_missing_part(run: Any) -> None:
     assert re.fullmatch("2+x+2+x+", bars["from"])
     assert len(set(Counter(bars["from"]).values())) <= 2
     assert "l2" not in out.partition("In all")[2]
+
+
+def test_check_marks_what_is_missing_of_an_axis_in_parts(run: Any) -> None:
+    """A scale cache of 8 rows in parts of 4 (it ended in a traceback): the outer half, 24 bytes, is at the end."""
+
+    def rows(parts: int) -> Layout:
+        scales = Section("w", [Axis("row", 0, parts, 4), Axis("scale", 0, 3), Axis("row", 0, 4)], 2)
+        return Layout([Region("w", 0, scales.end, 10, sections=[scales])])
+
+    save(d=rows(2), s=rows(1))
+    code, out, err = run("check", "d.json", "s.json")
+    assert (code, err) == (1, "")
+    assert "section 'w' (region 'w'): axis 'row' is [0, 8) here, source 0 holds [0, 4); missing is [4, 8)" in out
+    assert "In all 24 bytes of each destination block have no source." in out
+    bars = dict(re.findall(r"^ +(\w[\w ]*?) +\|(.*)\|$", out, re.M))
+    assert re.fullmatch("0+x+", bars["from"])
+    assert abs(bars["from"].count("0") - bars["from"].count("x")) <= 1
 
 
 FAULTS = {
