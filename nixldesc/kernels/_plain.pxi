@@ -45,15 +45,21 @@ def is_short(object item not None, Py_ssize_t room, Py_ssize_t lists):
     return _room_left(item, room, &lists) >= 0
 
 
-def read_numbers(list items not None, uint64_t[::1] out not None):
-    """Read exact ints from 0 to 2**63 - 1 into `out`, as many as it holds; return the least and the largest.
+def read_numbers(object items, uint64_t[::1] out not None):
+    """Read one exact int for all of `out`, or a list with one for each, from 0 to 2**63 - 1; return least and largest.
 
     None where one is anything else, or the list is of another length: whoever words that looks closely.
     """
     cdef Py_ssize_t i, n = out.shape[0]
     cdef int overflow = 0
     cdef int64_t value, low = INT64_MAX, high = 0
-    if PyList_GET_SIZE(items) != n or not n:
+    if PyLong_CheckExact(items):
+        value = PyLong_AsLongLongAndOverflow(items, &overflow)
+        if overflow or value < 0 or not n:
+            return None
+        out[:] = <uint64_t>value
+        return value, value
+    if type(items) is not list or PyList_GET_SIZE(items) != n or not n:
         return None
     with cython.critical_section(items):
         for i in range(n):

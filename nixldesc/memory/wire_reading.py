@@ -134,12 +134,7 @@ def read_where(d: dict[str, Any], like: NDArray[np.uint64]) -> tuple[NDArray[np.
     numbers = like.copy()
     bounds: dict[str, tuple[int, int]] = {}
     for key, row, bound, default in _READ_WHERE:
-        value = d.get(key, default)
-        if type(value) is int and 0 <= value < bound:
-            numbers[row] = value
-            bounds[key] = value, value
-            continue
-        found = _kernels.read_numbers(value, numbers[row]) if type(value) is list else None
+        found = _kernels.read_numbers(d.get(key, default), numbers[row])
         bounds[key] = found if found and found[1] < bound else _Columns(d, numbers).read(key, default)
     return numbers, bounds
 
@@ -168,20 +163,17 @@ class _Columns:
             row.fill(default)
             return default, default  # type: ignore[return-value]
         value, bound = self._d[key], _bound(key)
-        # What is odd there is looked at once more below, by what has words for it.
-        found = _kernels.read_numbers(value, row) if type(value) is list else None
+        found = _kernels.read_numbers(value, row)
         if found and found[1] < bound:
             return found
-        if type(value) is int:
-            low = high = value
-        else:
-            items = integers(value, f"layout: {key}")
-            if len(items) != self._size:
-                raise GeometryError(f"layout: {len(items)} entries in {key}, but {self._size} in names")
-            low, high = min(items), max(items)
+        # What is odd there is looked at once more, by what has words for it.
+        items = [value] if type(value) is int else integers(value, f"layout: {key}")
+        if type(value) is not int and len(items) != self._size:
+            raise GeometryError(f"layout: {len(items)} entries in {key}, but {self._size} in names")
+        low, high = min(items), max(items)
         if low < 0 or high >= bound:
             raise self._beyond(key, low if low < 0 else high, bound)
-        row[:] = value if type(value) is int else np.array(items, dtype=np.uint64)
+        row[:] = np.array(items, dtype=np.uint64)
         return low, high
 
     def _beyond(self, key: str, value: int, bound: int) -> GeometryError:

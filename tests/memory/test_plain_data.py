@@ -51,6 +51,19 @@ def test_a_list_of_numbers_is_read_with_its_bounds() -> None:
     assert out.tolist() == [5, 0, 2**63 - 1]
 
 
+def test_one_number_is_read_for_all() -> None:
+    out = np.zeros(3, dtype=np.uint64)
+    assert read_numbers(2**63 - 1, out) == (2**63 - 1, 2**63 - 1)
+    assert out.tolist() == [2**63 - 1] * 3
+
+
 @pytest.mark.parametrize("items", [[1], [1, 2, 3, 4], [1, 2, -1], [1, 2, 2**63], [1, True, 2], [1, 2.0, 3], []])
 def test_what_is_anything_else_is_left_to_a_closer_look(items: list[Any]) -> None:
     assert read_numbers(items, np.zeros(3, dtype=np.uint64)) is None
+
+
+@pytest.mark.parametrize("one", [-1, 2**63, True, 2.0, "7", (1, 2, 3), None])
+def test_one_for_all_is_an_exact_int(one: Any) -> None:
+    out = np.zeros(3, dtype=np.uint64)
+    assert read_numbers(one, out) is None
+    assert not out.any()
