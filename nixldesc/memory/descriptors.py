@@ -176,8 +176,8 @@ class Descriptors:
         >>> Layout([Region("k", 0, 16, 4), Region("v", 64, 16, 9)]).most_blocks
         9
         """
-        most: int | None = self._cache.get("most blocks")  # a peer's is known from reading it
-        return self._once("most blocks", lambda: int(self.columns.num_blocks.max())) if most is None else most
+        most: int = self._once("most blocks", lambda: int(self.columns.num_blocks.max()))
+        return most
 
     def id_form(self, region: int) -> IdForm:
         """Return how the ids of region number `region` follow its flat indices.

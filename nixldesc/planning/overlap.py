@@ -99,7 +99,7 @@ def _piece_lanes(piece: Piece, meeting: Meeting, limits: Limits) -> tuple[tuple[
     for (name, start, _), dims in zip(dst.geometry.box, dst.geometry.dims, strict=True):
         low, high = ranges[name]
         other, theirs = sides[name]
-        if len(dims) == len(theirs) == 1 and dims[0].unit == theirs[0].unit == 1:
+        if len(dims) == len(theirs) == 1 and dims[0].unit == theirs[0].unit == 1:  # mostly: in one piece on both sides
             here, there = dims[0].stride, theirs[0].stride
             to, fro = to + (low - start) * here, fro + (low - other) * there
             loops.append(Loop(here, there, high - low))
@@ -153,7 +153,7 @@ def _lanes(piece: Piece, at: tuple[int, int], loops: list[Loop], limits: Limits)
             left[-1] = left[-1]._replace(size=left[-1].size * loop.size)
         else:
             left.append(loop)
-    runs = max(left, key=lambda loop: loop.size) if left else Loop(length, length, 1)
+    runs = max(left, key=lambda loop: loop.size, default=Loop(length, length, 1))
     others = [loop for loop in reversed(left) if loop is not runs]
     count = prod([loop.size for loop in others])
     if count > limits.lanes:
@@ -164,7 +164,7 @@ def _lanes(piece: Piece, at: tuple[int, int], loops: list[Loop], limits: Limits)
         )
     limits.lanes -= count
     shape = (length, runs.size, runs.dst, runs.src, (piece.slot,))
-    return [Lane(to, fro, *shape) for to, fro in (_starts(at, others) if others else (at,))]
+    return [Lane(to, fro, *shape) for to, fro in _starts(at, others)]
 
 
 def _order(section: Section) -> str:

@@ -41,6 +41,7 @@ from nixldesc.request.sources import OverSources
 
 if TYPE_CHECKING:
     from nixldesc.planning.costs import Cost
+    from nixldesc.planning.delivery import Judge
 
 __all__ = ["Plan", "plan", "reader_counts"]
 
@@ -170,19 +171,13 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
         """
         if not isinstance(complete, bool):
             raise TypeError(f"complete must be True or False, got {brief(complete)}")
-        if type(src_blocks) is not dict and not isinstance(src_blocks, Mapping):
-            raise TypeError(f"src_blocks must map source ranks to block lists, got {brief(src_blocks)}")
         over = self._over
         if over is None:
-            over = OverSources(dict(self))
+            over = OverSources(dict(self), [source.key for source in self._sources])
             object.__setattr__(self, "_over", over)
-        sending = src_blocks
-        if src_blocks.keys() - self._sendings.keys():  # a source may be known and send nothing
-            silent = {source.key for source in self._sources} - self._sendings.keys()
-            sending = {rank: lists for rank, lists in src_blocks.items() if rank not in silent}
         names = None if sections is None else as_names(sections, "sections")
         how: dict[str, Any] = {"order": order, "null_block": null_block, "tokens": tokens, "sections": names}
-        found = over.ids(sending, dst_blocks, **how)
+        found = over.ids(src_blocks, dst_blocks, **how)
         if complete:
             holes = self.undelivered(src_blocks, dst_blocks, null_block=null_block, tokens=tokens)
             _prove_whole([hole for hole in holes if names is None or hole[0] in names])
@@ -207,7 +202,9 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
         >>> made.undelivered({0: [Blocks([10, 11])]}, [Blocks([40, 41, 42])])
         [('k', 42, 0, 1)]
         """
-        return self._holes("unfilled", src_blocks, dst_blocks, null_block, tokens)
+        from nixldesc.planning.delivery import unfilled  # here, as in `costs`
+
+        return self._holes(unfilled, src_blocks, dst_blocks, null_block, tokens)
 
     def repeated(
         self,
@@ -225,13 +222,14 @@ class Plan(Mapping[int, "tuple[DlistPair, ...]"]):
         >>> made.repeated({0: [[10, 11]], 1: [Blocks([7], skip=1)]}, [[40, 41]])
         [('k', 41, 0, 1)]
         """
-        return self._holes("shared", src_blocks, dst_blocks, null_block, tokens)
+        from nixldesc.planning.delivery import shared
 
-    def _holes(self, wrong: Literal["unfilled", "shared"], *request: Any) -> list[tuple[str, int, int, int]]:
-        from nixldesc.planning import delivery  # here, as in `costs`
+        return self._holes(shared, src_blocks, dst_blocks, null_block, tokens)
 
-        judge = delivery.unfilled if wrong == "unfilled" else delivery.shared
-        return delivery.holes_of(self._templates, self._dst, self._sources, judge, *request)
+    def _holes(self, wrong: Judge, *request: Any) -> list[tuple[str, int, int, int]]:
+        from nixldesc.planning.delivery import holes_of
+
+        return holes_of(self._templates, self._dst, self._sources, wrong, *request)
 
 
 #: The slots' own setters, as of a Layout.
@@ -403,7 +401,7 @@ def _words(what: Iterable[object]) -> str:
 
 
 def _check_allowed(allow_missing: Any) -> Any:
-    if allow_missing == ():
+    if type(allow_missing) is tuple and not allow_missing:  # mostly; an array would compare entry by entry
         return _NONE
     return True if allow_missing is True else frozenset(as_names(allow_missing, "allow_missing"))
 

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from nixldesc.errors import PeerMismatchError
-from nixldesc.memory.sections import BYTE, TOKEN, Section
+from nixldesc.memory.sections import BYTE, Section
 from nixldesc.planning.boxes import MAX_PIECES, Box, choose, held_of, volume
 from nixldesc.planning.limits import MAX_STEPS, Limits
 from nixldesc.planning.meeting import Deal, share_tokens
@@ -105,7 +105,7 @@ class Take(NamedTuple):
 def box_of(section: Section, like: Section) -> Box:
     """Return the indices that a section holds, its axes in the order of `like`'s; tokens are not in a box."""
     ranges = {name: (start, stop) for name, start, stop in section.geometry.box}
-    return tuple([ranges[name] for name, _, _ in like.geometry.box if name != TOKEN])
+    return tuple([ranges[name] for name, _, _ in axes_of(like)])
 
 
 def takes_of(

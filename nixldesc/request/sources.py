@@ -45,7 +45,7 @@ class _Work(NamedTuple):
 
 
 class OverSources:
-    """The pairs of all sources, and which of them give equal ids for equal lists.
+    """The pairs of all sources, and which of them give equal ids for equal lists; `known`: also who sends nothing.
 
     >>> from nixldesc import Layout, Region
     >>> pair = DlistPair(Layout([Region("k", 0, 16, 64)]), Layout([Region("k", 0, 16, 64)]))
@@ -54,10 +54,10 @@ class OverSources:
     {0: [[6, 5], [40, 41]], 2: [[8, 7], [40, 41]]}
     """
 
-    __slots__ = ("_pairs", "_works")
+    __slots__ = ("_known", "_pairs", "_works")
 
-    def __init__(self, pairs: Mapping[int, Sequence[DlistPair]]) -> None:
-        self._pairs = pairs
+    def __init__(self, pairs: Mapping[int, Sequence[DlistPair]], known: Iterable[int] = ()) -> None:
+        self._pairs, self._known = pairs, frozenset((*pairs, *known))
         self._works: dict[Any, _Work] = {}
 
     def ids(
@@ -95,7 +95,7 @@ class OverSources:
     def _check_sources(self, src_blocks: Any) -> None:
         if type(src_blocks) is not dict and not isinstance(src_blocks, Mapping):
             raise TypeError(f"src_blocks must map source ranks to block lists, got {brief(src_blocks)}")
-        strangers = [rank for rank in src_blocks if rank not in self._pairs]
+        strangers = [rank for rank in src_blocks if rank not in self._known]
         if strangers:
             raise PeerMismatchError(
                 f"src_blocks names source {few(map(str, strangers))}, which sends nothing here; sources are "

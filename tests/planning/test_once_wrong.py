@@ -212,3 +212,9 @@ def test_a_list_is_not_read_beyond_the_regions_of_its_layout() -> None:
     assert lists.sides[0].columns(two).base_addrs.tolist() == [0, 64]
     with pytest.raises(IndexError, match="of a layout with more regions"):
         lists.sides[0].columns(two.select(["a"]))
+
+
+def test_the_sections_that_may_be_missing_come_in_an_array_too() -> None:
+    """An array was compared with an empty tuple, entry by entry, and the question of its truth was a ValueError."""
+    here, there = Layout([Region("a", 0, 16, 4), Region("b", 64, 16, 4)]), Layout([Region("c", 0, 16, 4)])
+    assert plan(here, {0: there}, allow_missing=np.array(["a", "b"])).missing == ("a", "b")

@@ -80,6 +80,9 @@ PLANS = {
         TypeError,
         "allow_missing must be several names, got 'l0' (str)",
     ),
+    "allow_missing is a number": no(
+        lambda: plan(DST, {0: DST}, allow_missing=3), TypeError, "allow_missing must be several names, got 3 (int)"
+    ),
     "no sources": no(
         lambda: plan(DST, {}), PeerMismatchError, "section 'l0' (region 'r'): no source holds", "sources hold none"
     ),
