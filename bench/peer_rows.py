@@ -23,7 +23,7 @@ import numpy as np
 import weights
 import workloads
 from measure import Race
-from targets import Row, Scale, at_least, same, under_ms, within
+from targets import NO_TARGET, Row, Scale, at_least, same, under_ms, within
 
 from nixldesc import Layout, attention_sections, plan
 from nixldesc._memory import forget
@@ -176,9 +176,6 @@ def handshake_row(scale: Scale, what: str, case: handshake.Case) -> Iterator[Row
     yield Row(f"{what}, met first", race(baseline, first(ours), seconds=scale.seconds / 2), NO_TARGET)
 
 
-NO_TARGET = within(20)._replace(words="(no target)")
-
-
 def same_bytes(ours: handshake.Tables, theirs: handshake.Tables) -> None:
     """Both ways move the same bytes from the same addresses to the same addresses."""
     same(moved(ours), moved(theirs))
@@ -218,32 +215,26 @@ def weight_rows(scale: Scale) -> Iterator[Row]:
         raise RuntimeError("the weights' plan is not what it should be")
     what = f"weights, {scale.weight_layers} layers x 7, 8 shards to TP 2: {weights.num_rows(made):,} rows"
     if weights.has_model_express():
-        yield model_express_row(scale, case, what)
+        yield planner_row(
+            scale, case, what, "ModelExpress's plan_pull", partial(weights.model_express, scale.weight_layers)
+        )
     if not weights.has_mooncake():
         seconds = measure.processor_time(first(lambda: weights.ours(case)), seconds=scale.seconds)
         yield Row(f"{what} (mooncake.reshard is not here)", Race(nan, seconds, nan, nan), under_ms(50))
         return
-    given = weights.placements(scale.weight_layers)
-    segments = weights.mooncake(*given)
+    placements = weights.placements(scale.weight_layers)
+    yield planner_row(scale, case, what, "mooncake.reshard", partial(weights.mooncake, *placements))
+
+
+def planner_row(
+    scale: Scale, case: weights.Case, what: str, who: str, theirs: Callable[[], list[tuple[int, int, int]]]
+) -> Row:
+    """Another's planner, which gives segments (source offset, target offset, bytes), against ours."""
+    segments = theirs()
     if sum(length for _, _, length in segments) != weights.total(scale.weight_layers):
-        raise RuntimeError("mooncake's segments are not the model")
-    found = race(
-        lambda: weights.mooncake(*given), first(lambda: weights.ours(case)), seconds=scale.seconds, least_rounds=2
-    )
-    yield Row(f"{what}, against mooncake.reshard's {len(segments):,} segments", found, at_least(20))
-
-
-def model_express_row(scale: Scale, case: weights.Case, what: str) -> Row:
-    segments = weights.model_express(scale.weight_layers)
-    if sum(segment.nbytes for segment in segments) != weights.total(scale.weight_layers):
-        raise RuntimeError("ModelExpress's segments are not the model")
-    found = race(
-        lambda: weights.model_express(scale.weight_layers),
-        first(lambda: weights.ours(case)),
-        seconds=scale.seconds,
-        least_rounds=2,
-    )
-    return Row(f"{what}, against ModelExpress's plan_pull, {len(segments):,} segments", found, at_least(20))
+        raise RuntimeError(f"the segments of {who} are not the model")
+    found = race(theirs, first(lambda: weights.ours(case)), seconds=scale.seconds, least_rounds=2)
+    return Row(f"{what}, against {who}, {len(segments):,} segments", found, at_least(20))
 
 
 def rows(scale: Scale) -> Iterator[Row]:

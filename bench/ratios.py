@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from math import nan
-from random import Random
 from tempfile import TemporaryDirectory
 
 import baseline
@@ -41,7 +40,7 @@ def ids_layout(scale: Scale) -> Layout:
 
 
 def random_ids(scale: Scale, count: int, seed: int = 0) -> list[int]:
-    return Random(seed).sample(range(scale.pool), count)
+    return workloads.block_table("random", scale.pool, count, seed=seed)
 
 
 def ids_from_lists(scale: Scale, blocks: int) -> Row:

@@ -6,11 +6,10 @@ The baseline is the same request as it is said without: plain lists, one pair's 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from random import Random
 
 import measure
 import workloads
-from targets import Row, Scale, Target, at_least, same, within
+from targets import NO_TARGET, Row, Scale, Target, at_least, same, within
 
 from nixldesc import Blocks, Plan, plan
 
@@ -19,10 +18,6 @@ def rows(scale: Scale) -> Iterator[Row]:
     """All of them."""
     yield from said_rows(scale)
     yield from over_rows(scale)
-
-
-def random_ids(blocks: int, pool: int, seed: int) -> list[int]:
-    return Random(seed).sample(range(pool), blocks)
 
 
 def smallest_pool(workload: workloads.Workload) -> int:
@@ -37,7 +32,7 @@ def said_rows(scale: Scale) -> Iterator[Row]:
     pool = smallest_pool(workload)
     block_tokens = workload.dst.regions[0].sections[0].block_tokens
     for blocks in scale.blocks[:3]:
-        src, dst = random_ids(blocks, pool, 1), random_ids(blocks, pool, 2)
+        src, dst = (workloads.block_table("random", pool, blocks, seed=seed) for seed in (1, 2))
         src_at, dst_at = Blocks(src, at=list(range(blocks))), Blocks(dst, at=list(range(blocks)))
         count = blocks * block_tokens - 3
         for ours in (pair.desc_ids([src_at], [dst_at]), pair.desc_ids([src], [dst], tokens=count)):
@@ -64,14 +59,11 @@ def over_rows(scale: Scale) -> Iterator[Row]:
     made = plan(workload.dst, workload.srcs, dst_rank=0, dst_size=workload.dst_size)
     pool = smallest_pool(workload)
     for blocks in scale.blocks[:3]:
-        dst, shared = [random_ids(blocks, pool, 1)], [random_ids(blocks, pool, 2)]
-        own = {rank: [random_ids(blocks, pool, 3 + rank)] for rank in made}
+        dst, shared = ([workloads.block_table("random", pool, blocks, seed=seed)] for seed in (1, 2))
+        own = {rank: [workloads.block_table("random", pool, blocks, seed=3 + rank)] for rank in made}
         what = f"made.desc_ids, {scale.sources} sources, {blocks:,} blocks x {scale.regions} regions"
         yield over_row(scale, made, dict.fromkeys(made, shared), dst, f"{what}, the same lists", at_least(2))
         yield over_row(scale, made, own, dst, f"{what}, lists of their own", NO_TARGET)
-
-
-NO_TARGET = within(20)._replace(words="(no target)")
 
 
 def over_row(

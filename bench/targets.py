@@ -66,6 +66,10 @@ def adds_ms(milliseconds: float) -> Target:
     return Target(f"+ <= {milliseconds:g} ms", lambda race: race.ours - race.baseline <= milliseconds / 1e3)
 
 
+#: For a row that is there to be seen.
+NO_TARGET = within(20)._replace(words="(no target)")
+
+
 def same(a: NDArray[Any], b: NDArray[Any]) -> None:
     """Refuse to compare the speed of two that do not do the same."""
     if not np.array_equal(a, b):

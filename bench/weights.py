@@ -162,8 +162,8 @@ def has_model_express() -> bool:
     return all(find_spec(name) is not None for name in ("torch", "modelexpress"))
 
 
-def model_express(layers: int = LAYERS) -> list[Any]:
-    """Every matrix of both targets, planned against its eight shards: segments with `nbytes`."""
+def model_express(layers: int = LAYERS) -> list[tuple[int, int, int]]:
+    """Every matrix of both targets, planned against its eight shards, as segments."""
     import torch
     from modelexpress.refit.reshard import RecordedCopy, Shard, plan_pull
 
@@ -177,4 +177,4 @@ def model_express(layers: int = LAYERS) -> list[Any]:
                 copy = RecordedCopy(name, (cut,), f"{layer}.{name}", 0, tuple(shape), (shape[1], 1), torch.bfloat16)
                 shards = [Shard((rank * part, 0), (part, columns), str(rank), 0, ITEM) for rank in range(SOURCES)]
                 found += plan_pull(copy, (rows, columns), torch.bfloat16, ITEM, shards)
-    return found
+    return [(segment.src_addr, segment.dst_byte, segment.nbytes) for segment in found]

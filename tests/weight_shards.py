@@ -1,14 +1,19 @@
-"""A tensor cut along one dimension on either side, and where our plans take every byte of it from."""
+"""A tensor cut along one dimension on either side, and where plans take every byte of it from, ours or another's."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from math import prod
+from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
 from nixldesc import Axis, Layout, Region, Section, plan
 
 ITEM = 2
+
+#: (target rank, byte) -> (source rank, byte)
+Bytes: TypeAlias = dict[tuple[int, int], tuple[int, int]]
 
 
 @st.composite
@@ -34,15 +39,29 @@ def layout(box: tuple[tuple[int, int], ...]) -> Layout:
     return Layout([Region("w", 0, section.nbytes, 1, sections=[section])])
 
 
-def ours(shape: tuple[int, ...], src: tuple[int, int], dst: tuple[int, int]) -> dict[Any, Any]:
-    """The same of our plans."""
-    srcs = {rank: layout(box) for rank, box in enumerate(boxes(shape, src))}
-    found: dict[Any, Any] = {}
-    for target, box in enumerate(boxes(shape, dst)):
-        for source, pairs in plan(layout(box), srcs).items():
-            for pair in pairs:
-                for there, here, length in pair.moves(*pair.desc_ids([[0]], [[0]])).tolist():
-                    for at in range(length):
-                        assert (target, here + at) not in found
-                        found[target, here + at] = source, there + at
+def by_byte(moves: Iterable[tuple[int, int, int, int, int]]) -> Bytes:
+    """Take moves (target rank, byte there, source rank, byte there, length) apart; no byte is written twice."""
+    found: Bytes = {}
+    for target, here, source, there, length in moves:
+        for at in range(length):
+            assert (target, here + at) not in found
+            found[target, here + at] = source, there + at
     return found
+
+
+def ours(shape: tuple[int, ...], src: tuple[int, int], dst: tuple[int, int]) -> Bytes:
+    srcs = {rank: layout(box) for rank, box in enumerate(boxes(shape, src))}
+    return by_byte(
+        (target, here, source, there, length)
+        for target, box in enumerate(boxes(shape, dst))
+        for source, pairs in plan(layout(box), srcs).items()
+        for pair in pairs
+        for there, here, length in pair.moves(*pair.desc_ids([[0]], [[0]])).tolist()
+    )
+
+
+def check_the_same_bytes(drawn: Any, theirs: Bytes) -> None:
+    """Another's plan moves all bytes of the tensor, and from where ours does."""
+    moved = ours(*drawn)
+    assert len(moved) == prod(drawn[0]) * ITEM
+    assert moved == theirs

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from weight_shards import ITEM, boxes, ours, shardings
+from weight_shards import ITEM, Bytes, boxes, by_byte, check_the_same_bytes, shardings
 
 weight = pytest.importorskip("mooncake.reshard.weight", reason="mooncake is not in this environment")
 
@@ -39,21 +39,15 @@ def placement(shape: tuple[int, ...], cut: tuple[int, int]) -> Any:
     )
 
 
-def theirs(shape: tuple[int, ...], src: tuple[int, int], dst: tuple[int, int]) -> dict[Any, Any]:
-    """(target rank, byte) -> (source rank, byte)."""
+def theirs(shape: tuple[int, ...], src: tuple[int, int], dst: tuple[int, int]) -> Bytes:
     made = weight.plan_placement_transfer(placement(shape, src), placement(shape, dst))
-    found: dict[Any, Any] = {}
-    for operation in made.operations:
-        for there, here, length in operation.iter_segments(max_segments=10**6):
-            for at in range(length):
-                key = operation.target.rank.tp, here + at
-                assert key not in found
-                found[key] = operation.source.rank.tp, there + at
-    return found
+    return by_byte(
+        (operation.target.rank.tp, here, operation.source.rank.tp, there, length)
+        for operation in made.operations
+        for there, here, length in operation.iter_segments(max_segments=10**6)
+    )
 
 
 @given(shardings())
 def test_the_same_bytes_move(drawn: Any) -> None:
-    moved = ours(*drawn)
-    assert len(moved) == prod(drawn[0]) * ITEM
-    assert moved == theirs(*drawn)
+    check_the_same_bytes(drawn, theirs(*drawn))
