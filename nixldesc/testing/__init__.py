@@ -1,33 +1,18 @@
 """For users' tests: an agent without NIXL, random engine pairs, and the painted-memory oracle.
 
-Nothing here is imported by the library. The names are loaded when first asked for: LoopbackAgent
-and check_delivery need numpy only, the strategies also hypothesis when they are called (``pip
-install nixldesc[testing]``).
+Nothing here is imported by the library. All of it needs numpy only, the strategies also hypothesis
+when they are called (``pip install nixldesc[testing]``).
 
 >>> from nixldesc.testing import LoopbackAgent
 >>> LoopbackAgent("decode-0")
 LoopbackAgent('decode-0', {'ranges': 0, 'dlists': 0, 'xfers': 0})
 """
 
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .geometry import KINDS, EnginePair, Limits, random_pair
-    from .loopback import LoopbackAgent, LoopbackError
-    from .painted import (
-        Copies,
-        Delivery,
-        DeliveryError,
-        Memory,
-        check_delivery,
-        nixl_copies,
-        planned_copies,
-    )
-    from .strategies import Transfer, block_tables, layouts, requests, tp_pairs, transfers
-    from .tables import Request, random_request, random_tables
+from .geometry import KINDS, EnginePair, Limits, random_pair
+from .loopback import LoopbackAgent, LoopbackError
+from .painted import Copies, Delivery, DeliveryError, Memory, check_delivery, nixl_copies, planned_copies
+from .strategies import Transfer, block_tables, layouts, requests, tp_pairs, transfers
+from .tables import Request, random_request, random_tables
 
 __all__ = [
     "KINDS",
@@ -53,30 +38,3 @@ __all__ = [
     "tp_pairs",
     "transfers",
 ]
-
-_HOME = {
-    "geometry": ("KINDS", "EnginePair", "Limits", "random_pair"),
-    "loopback": ("LoopbackAgent", "LoopbackError"),
-    "painted": (
-        "Copies",
-        "Delivery",
-        "DeliveryError",
-        "Memory",
-        "check_delivery",
-        "nixl_copies",
-        "planned_copies",
-    ),
-    "tables": ("Request", "random_request", "random_tables"),
-    "strategies": ("Transfer", "block_tables", "layouts", "requests", "tp_pairs", "transfers"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in _HOME.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])

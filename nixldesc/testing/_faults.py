@@ -11,17 +11,7 @@ from ._memory import LoopbackError
 
 __all__ = ["STEPS", "Faults", "Mailbox"]
 
-STEPS = (
-    "register",
-    "deregister",
-    "prep",
-    "make",
-    "post",
-    "poll",
-    "notify",
-    "release_xfer",
-    "release_dlist",
-)
+STEPS = ("register", "deregister", "prep", "make", "post", "poll", "notify", "release_xfer", "release_dlist")
 
 
 @dataclass(slots=True)
@@ -36,18 +26,25 @@ class Faults:
     """What an agent was told to fail at, and what it was asked to do so far."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.journal: list[tuple[str, str]] = []
         self._faults: list[_Fault] = []
 
-    def fail(self, step: str, status: str, after: int, times: int) -> None:
-        """Note a failure to come; see LoopbackAgent.fail."""
+    def fail(self, step: str, status: str = "NIXL_ERR_BACKEND", *, after: int = 0, times: int = 1) -> None:
+        """Let `step` fail `times` times, after `after` more calls that succeed.
+
+        `step` is one of "register", "deregister", "prep", "make", "post", "poll", "notify",
+        "release_xfer", "release_dlist". `status` is the word of the error raised; "ERR" lets post
+        and poll return it instead, which the Python API of NIXL documents too.
+        """
+
         if step not in STEPS:
             raise ValueError(f"step {step!r} is not one of {', '.join(STEPS)}")
         if status == "ERR" and step not in ("post", "poll"):
             raise ValueError(f"{step} returns no status; only post and poll can return 'ERR'")
         self._faults.append(_Fault(step, status, after, times))
 
-    def step(self, step: str, what: object) -> str:
+    def _step(self, step: str, what: object) -> str:
         """Note a call in the journal; raise the failure it was told to have, or return "ERR"."""
         self.journal.append((step, str(what)))
         for fault in self._faults:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from ._memory import MEM_TYPES, Ids, LoopbackError, Op, Range, Rows
+from ._memory import MEM_TYPES, STORAGE, Ids, LoopbackError, Op, Range, Rows
 
 __all__ = [
-    "LoopbackDescs",
+    "Handle",
     "LoopbackDlist",
     "LoopbackRegistration",
     "LoopbackTelemetry",
@@ -47,33 +47,30 @@ class LoopbackRegistration:
         return ", ".join(map(str, self.ranges))
 
 
-@dataclass(frozen=True, slots=True)
-class LoopbackDescs:
-    """What `get_xfer_descs` returns: rows of one memory type, not yet prepared."""
-
-    rows: Rows
-
-
 @dataclass(slots=True, eq=False)
-class LoopbackDlist:
-    """A prepared list: `remote` is None for the initiator's own side."""
+class Handle:
+    """What an agent gives out and takes back."""
 
-    take_back: Callable[[LoopbackDlist], None] = field(repr=False)
+    take_back: Callable[[Any], None] = field(repr=False)
     number: int
-    remote: Remote | None = field(repr=False)
-    rows: Rows = field(repr=False)
 
     def release(self) -> None:
-        """Release the list, as `agent.release_dlist_handle` does."""
+        """Release it, as the agent's own method for such handles does."""
         self.take_back(self)
 
 
 @dataclass(slots=True, eq=False)
-class LoopbackXfer:
+class LoopbackDlist(Handle):
+    """A prepared list: `remote` is None for the initiator's own side."""
+
+    remote: Remote | None = field(repr=False)
+    rows: Rows = field(repr=False)
+
+
+@dataclass(slots=True, eq=False)
+class LoopbackXfer(Handle):
     """A transfer handle; `ops` are its wire operations."""
 
-    take_back: Callable[[LoopbackXfer], None] = field(repr=False)
-    number: int
     operation: str
     local_mem: str
     remote_mem: str
@@ -83,10 +80,6 @@ class LoopbackXfer:
     state: str = "NOT_POSTED"
     error: str = ""
     polls_left: float = 0
-
-    def release(self) -> None:
-        """Release the handle, as `agent.release_xfer_handle` does."""
-        self.take_back(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,18 +126,15 @@ def as_dense_rows(descs: Any, tuple_width: int) -> list[list[int]]:
         if descs.ndim != 2 or descs.shape[1] != 3:
             raise TypeError(f"incompatible function arguments: an array of shape {descs.shape}")
         return as_table_rows(descs)
-    if not isinstance(descs, list) or not descs:
-        _refuse_tuple(descs, tuple_width)
-    for item in descs:
-        if not isinstance(item, tuple) or len(item) != tuple_width:
-            _refuse_tuple(item, tuple_width)
-        if not all(isinstance(x, (int, np.integer)) and x >= 0 for x in item[:3]):
-            _refuse_tuple(item, tuple_width)
+
+    def fits(item: Any) -> bool:
+        numbers = item[:3] if isinstance(item, tuple) and len(item) == tuple_width else [None]
+        return all(isinstance(x, (int, np.integer)) and x >= 0 for x in numbers)
+
+    odd = [item for item in descs if not fits(item)] if isinstance(descs, list) and descs else [descs]
+    if odd:
+        raise TypeError(f"expected a list of {tuple_width}-tuples (addr, len, device, ...), got {odd[0]!r:.60}")
     return [[int(x) for x in item[:3]] for item in descs]
-
-
-def _refuse_tuple(what: object, width: int) -> NoReturn:
-    raise TypeError(f"expected a list of {width}-tuples (addr, len, device, ...), got {what!r:.60}")
 
 
 def as_table_rows(array: Any) -> list[list[int]]:
@@ -188,13 +178,10 @@ def check_range(have: Range) -> None:
         raise LoopbackError("NIXL_ERR_INVALID_PARAM", f"{have} leaves 2**64")
     if have.mem_type == "BLOCK":
         raise LoopbackError("NIXL_ERR_NOT_FOUND", f"no backend for {have.mem_type} here")
-    if have.mem_type == "OBJ":
-        return
-    if have.mem_type != "FILE":
-        if not have.addr:
-            raise LoopbackError("NIXL_ERR_BACKEND", f"{have} starts at the null address")
-        return
-    try:
-        os.fstat(have.device_id)
-    except OSError as e:
-        raise LoopbackError("NIXL_ERR_BACKEND", f"file descriptor {have.device_id} is not open") from e
+    if have.mem_type not in STORAGE and not have.addr:
+        raise LoopbackError("NIXL_ERR_BACKEND", f"{have} starts at the null address")
+    if have.mem_type == "FILE":
+        try:
+            os.fstat(have.device_id)
+        except OSError as e:
+            raise LoopbackError("NIXL_ERR_BACKEND", f"file descriptor {have.device_id} is not open") from e

@@ -32,7 +32,6 @@ __all__ = [
 #: As NIXL spells them, its two old words among them, and what they mean.
 MEM_TYPES = {kind: kind for kind in ("DRAM", "VRAM", "FILE", "BLOCK", "OBJ")} | {"cpu": "DRAM", "cuda": "VRAM"}
 STORAGE = ("FILE", "BLOCK", "OBJ")
-_SPACE = 1 << 64
 
 Ids = npt.NDArray[np.int64]
 
@@ -67,9 +66,13 @@ class Range(NamedTuple):
         """Under which key an object lies in the bucket."""
         return self.meta or str(self.device_id)
 
+    @property
+    def end(self) -> int:
+        """The address behind its last byte."""
+        return self.addr + self.length
+
     def __str__(self) -> str:
-        end = self.addr + self.length
-        return f"{self.mem_type} {self.addr:#x}..{end:#x} of device {self.device_id}"
+        return f"{self.mem_type} {self.addr:#x}..{self.end:#x} of device {self.device_id}"
 
 
 class Op(NamedTuple):
@@ -104,7 +107,7 @@ class Rows:
                 why = f"count is {count}, it must be positive"
             elif stride < length:
                 why = f"stride {stride} is less than len {length}"
-            elif addr < 0 or addr + (count - 1) * stride + length > _SPACE:
+            elif addr < 0 or addr + (count - 1) * stride + length > 1 << 64:
                 why = f"{count} blocks of {length} bytes, {stride} apart, from {addr:#x} leave 2**64"
             if why:
                 raise LoopbackError("NIXL_ERR_NOT_FOUND", f"row {i}: {why}")
@@ -162,13 +165,9 @@ class Resolved(NamedTuple):
 
 def find_range(span: Range, ranges: Iterable[Range]) -> Range | None:
     """Return a registered range that holds all of `span`; two that touch are still two."""
+    memory = span.mem_type, span.device_id
     for have in ranges:
-        if (
-            have.mem_type == span.mem_type
-            and have.device_id == span.device_id
-            and have.addr <= span.addr
-            and span.addr + span.length <= have.addr + have.length
-        ):
+        if (have.mem_type, have.device_id) == memory and have.addr <= span.addr and span.end <= have.end:
             return have
     return None
 
@@ -199,67 +198,59 @@ def merge(local: Rows, local_ids: Ids, remote: Rows, remote_ids: Ids, join: bool
     return [Op(*op) for op in zip(*(column.tolist() for column in columns), strict=True)]
 
 
-def copy_op(operation: str, op: Op, local: str, remote: Range, bucket: dict[str, bytes]) -> None:
-    """Move the bytes of one operation; `local` is a memory type, `remote` the registered range."""
-    if remote.mem_type == "OBJ":
-        if operation == "READ":
-            ctypes.memmove(op.local_addr, _object_range(bucket, remote.key, op), op.length)
-        else:
-            bucket[remote.key] = ctypes.string_at(op.local_addr, op.length)
-        return
-    src = (remote.mem_type, op.remote_addr, op.remote_device)
-    dst = (local, op.local_addr, op.local_device)
-    if operation == "WRITE":
-        src, dst = dst, src
-    if src[0] == "FILE":
-        _read_file(src[2], src[1], dst[1], op.length)
-    elif dst[0] == "FILE":
-        _write_file(dst[2], dst[1], src[1], op.length)
+def copy_op(operation: str, op: Op, remote: Range, bucket: dict[str, bytes]) -> None:
+    """Move the bytes of one operation between local memory and the registered range `remote`."""
+    if operation == "READ":
+        read = {"OBJ": _read_object, "FILE": _read_file}.get(remote.mem_type)
+        ctypes.memmove(op.local_addr, read(op, remote, bucket) if read else op.remote_addr, op.length)
+    elif remote.mem_type == "OBJ":
+        bucket[remote.key] = ctypes.string_at(op.local_addr, op.length)
+    elif remote.mem_type == "FILE":
+        _write_file(op)
     else:
-        ctypes.memmove(dst[1], src[1], op.length)
+        ctypes.memmove(op.remote_addr, op.local_addr, op.length)
 
 
 def check_objects(ops: Iterable[Op]) -> None:
     """Refuse to write an object in pieces: a WRITE replaces all of it, so only the last one would be left."""
     written = set()
     for op in ops:
-        if op.remote_addr:
-            why = f"object {op.remote_device} is written at offset {op.remote_addr}; a WRITE replaces an object whole"
-            raise LoopbackError("NIXL_ERR_BACKEND", why)
-        if op.remote_device in written:
-            why = f"object {op.remote_device} is written twice in one transfer; a WRITE replaces an object whole"
+        wrong = "twice in one transfer" if op.remote_device in written else ""
+        if wrong := f"at offset {op.remote_addr}" if op.remote_addr else wrong:
+            why = f"object {op.remote_device} is written {wrong}; a WRITE replaces an object whole"
             raise LoopbackError("NIXL_ERR_BACKEND", why)
         written.add(op.remote_device)
 
 
-def _object_range(bucket: dict[str, bytes], key: str, op: Op) -> bytes:
-    data = bucket.get(key)
+def _read_object(op: Op, remote: Range, bucket: dict[str, bytes]) -> bytes:
+    data = bucket.get(remote.key)
     if data is None:
-        raise LoopbackError("NIXL_ERR_BACKEND", f"there is no object {key!r}")
+        raise LoopbackError("NIXL_ERR_BACKEND", f"there is no object {remote.key!r}")
     end = op.remote_addr + op.length
     if end > len(data):
-        why = f"object {key!r}: {op.length} bytes wanted at {op.remote_addr}, it has {len(data)}"
+        why = f"object {remote.key!r}: {op.length} bytes wanted at {op.remote_addr}, it has {len(data)}"
+
         raise LoopbackError("NIXL_ERR_BACKEND", why)
     return data[op.remote_addr : end]
 
 
-def _read_file(fd: int, offset: int, addr: int, length: int) -> None:
+def _read_file(op: Op, remote: Range, bucket: dict[str, bytes]) -> bytes:
+    fd, offset = op.remote_device, op.remote_addr
     try:
-        data = os.pread(fd, length, offset)
+        data = os.pread(fd, op.length, offset)
     except OSError as e:
         raise LoopbackError("NIXL_ERR_BACKEND", f"reading file descriptor {fd}: {e}") from e
-    if len(data) != length:
-        raise LoopbackError(
-            "NIXL_ERR_BACKEND",
-            f"file descriptor {fd}: {length} bytes wanted at {offset}, {len(data)} there",
-        )
-    ctypes.memmove(addr, data, length)
+    if len(data) != op.length:
+        why = f"file descriptor {fd}: {op.length} bytes wanted at {offset}, {len(data)} there"
+        raise LoopbackError("NIXL_ERR_BACKEND", why)
+    return data
 
 
-def _write_file(fd: int, offset: int, addr: int, length: int) -> None:
+def _write_file(op: Op) -> None:
+    fd = op.remote_device
     try:
-        written = os.pwrite(fd, (ctypes.c_char * length).from_address(addr), offset)
+        written = os.pwrite(fd, ctypes.string_at(op.local_addr, op.length), op.remote_addr)
     except OSError as e:
         raise LoopbackError("NIXL_ERR_BACKEND", f"writing file descriptor {fd}: {e}") from e
-    if written != length:
-        raise LoopbackError("NIXL_ERR_BACKEND", f"file descriptor {fd}: {written} of {length} bytes written")
+    if written != op.length:
+        raise LoopbackError("NIXL_ERR_BACKEND", f"file descriptor {fd}: {written} of {op.length} bytes written")

@@ -6,14 +6,14 @@ import json
 import threading
 import uuid
 import weakref
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ._faults import Faults, Mailbox
 from ._handles import (
-    LoopbackDescs,
+    Handle,
     LoopbackDlist,
     LoopbackRegistration,
     Remote,
@@ -26,12 +26,14 @@ from ._handles import (
 )
 from ._memory import MEM_TYPES, STORAGE, LoopbackError, Range, Rows, find_range
 
-__all__ = ["Registry", "check_registered"]
+__all__ = ["Registry", "check_live", "check_registered"]
+
+H = TypeVar("H", bound=Handle)
 
 _agents: weakref.WeakValueDictionary[str, Registry] = weakref.WeakValueDictionary()
 
 
-class Registry(Mailbox):
+class Registry(Faults, Mailbox):
     """The half of LoopbackAgent that is set up before any transfer: memory, peers, prepared lists."""
 
     #: What a memory may be called, as NIXL's agent says it: "cpu" and "cuda" too.
@@ -48,7 +50,6 @@ class Registry(Mailbox):
         self._ranges: list[Range] = []
         self._remotes: dict[str, Remote] = {}
         self._dlists: dict[int, LoopbackDlist] = {}
-        self._faults = Faults()
         self._made = 0
         _agents[self._token] = self
 
@@ -70,7 +71,7 @@ class Registry(Mailbox):
         """Register ranges; they must be real memory, nothing here can prove that."""
         registration = self.get_reg_descs(reg_list, mem_type)
         with self._lock:
-            self._faults.step("register", registration)
+            self._step("register", registration)
             for have in registration.ranges:
                 check_range(have)
                 self._check_key(have)
@@ -81,14 +82,13 @@ class Registry(Mailbox):
         """Refuse a second key for one object's device id; NIXL would take it for the first one's too."""
         for known in self._ranges:
             if have.mem_type == known.mem_type == "OBJ" and have.device_id == known.device_id and have.key != known.key:
-                raise LoopbackError(
-                    "NIXL_ERR_NOT_ALLOWED", f"device {have.device_id} is object {known.key!r} already, not {have.key!r}"
-                )
+                why = f"device {have.device_id} is object {known.key!r} already, not {have.key!r}"
+                raise LoopbackError("NIXL_ERR_NOT_ALLOWED", why)
 
     def deregister_memory(self, dereg_list: LoopbackRegistration, backends: Sequence[str] = ()) -> None:
         """Forget ranges; refused while a prepared list of this agent still names them."""
         with self._lock:
-            self._faults.step("deregister", dereg_list)
+            self._step("deregister", dereg_list)
             left = list(self._ranges)
             for gone in dereg_list.ranges:
                 if gone not in left:
@@ -132,10 +132,9 @@ class Registry(Mailbox):
         with self._lock:
             known = self._remotes.setdefault(name, Remote(token, name, ranges))
             if known.token != token:
-                raise LoopbackError(
-                    "NIXL_ERR_NOT_ALLOWED",
-                    f"another agent {name!r} is known; remove_remote_agent it first",
-                )
+                why = f"another agent {name!r} is known; remove_remote_agent it first"
+                raise LoopbackError("NIXL_ERR_NOT_ALLOWED", why)
+
             known.ranges = ranges
         return str(name).encode()
 
@@ -164,12 +163,11 @@ class Registry(Mailbox):
 
     # Lists.
 
-    def get_xfer_descs(self, descs: Any, mem_type: str | None = None) -> LoopbackDescs:
+    def get_xfer_descs(self, descs: Any, mem_type: str | None = None) -> Rows:
         """Take `(addr, len, device_id)` tuples or an N x 3 array."""
-        if isinstance(descs, LoopbackDescs):
+        if isinstance(descs, Rows):
             return descs
-        kind = as_mem_type(mem_type)
-        return LoopbackDescs(Rows.of_dense(kind, as_dense_rows(descs, tuple_width=3)))
+        return Rows.of_dense(as_mem_type(mem_type), as_dense_rows(descs, tuple_width=3))
 
     def prep_xfer_dlist(
         self,
@@ -187,9 +185,9 @@ class Registry(Mailbox):
                 raise ValueError("an N x 5 list needs mem_type")
             rows = Rows.of(as_mem_type(mem_type), as_table_rows(xfer_list))
         else:
-            rows = self.get_xfer_descs(xfer_list, mem_type).rows
+            rows = self.get_xfer_descs(xfer_list, mem_type)
         with self._lock:
-            self._faults.step("prep", name or "NIXL_INIT_AGENT")
+            self._step("prep", name or "NIXL_INIT_AGENT")
             remote = None if name in ("", "NIXL_INIT_AGENT") else self._find_remote(name)
             check_registered(rows, self._ranges if remote is None else remote.ranges)
             self._made += 1
@@ -199,19 +197,23 @@ class Registry(Mailbox):
 
     def release_dlist_handle(self, handle: LoopbackDlist) -> None:
         """Release a prepared list; a second time is an error here, and nothing in NIXL."""
+        self._release("release_dlist", handle, self._dlists)
+
+    def _release(self, step: str, handle: H, live: dict[int, H]) -> None:
         with self._lock:
-            self._faults.step("release_dlist", handle.number)
-            self._check_dlist(handle)
-            del self._dlists[handle.number]
-
-    def _check_dlist(self, handle: LoopbackDlist) -> None:
-        if self._dlists.get(handle.number) is not handle:
-            raise LoopbackError("NIXL_ERR_INVALID_PARAM", f"{handle} was released before")
+            self._step(step, handle.number)
+            check_live(handle, live)
+            del live[handle.number]
 
 
-def check_registered(rows: Rows, ranges: Iterable[Range]) -> None:
+def check_live(handle: H, live: Mapping[int, H]) -> None:
+    """Refuse a handle that was released."""
+    if live.get(handle.number) is not handle:
+        raise LoopbackError("NIXL_ERR_INVALID_PARAM", f"{handle} was released before")
+
+
+def check_registered(rows: Rows, ranges: Sequence[Range]) -> None:
     """Refuse rows of which one is not inside a single registered range."""
-    known = list(ranges)
     for i, span in enumerate(rows.spans()):
-        if find_range(span, known) is None:
+        if find_range(span, ranges) is None:
             raise LoopbackError("NIXL_ERR_NOT_FOUND", f"row {i}: {span} is not inside one registered range")

@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from ._handles import LoopbackDescs, LoopbackDlist, LoopbackTelemetry, LoopbackXfer, Remote, as_ids, as_message, as_name
+from ._handles import LoopbackDlist, LoopbackTelemetry, LoopbackXfer, Remote, as_ids, as_message, as_name
 from ._memory import STORAGE, LoopbackError, Op, Range, Rows, check_objects, copy_op, find_range, merge
-from ._registry import Registry, check_registered
+from ._registry import Registry, check_live, check_registered
 
 __all__ = ["LoopbackAgent", "LoopbackError"]
 
@@ -67,6 +67,14 @@ class LoopbackAgent(Registry):
     nixldesc.testing._memory.LoopbackError: NIXL_ERR_INVALID_PARAM: local index 0 is 8, \
 the list has 8 descriptors
 
+    It fails when it is told to:
+
+    >>> a.fail("notify", "NIXL_ERR_REMOTE_DISCONNECT")
+    >>> a.send_notif("b", b"hello")
+    Traceback (most recent call last):
+        ...
+    nixldesc.testing._memory.LoopbackError: NIXL_ERR_REMOTE_DISCONNECT: told to fail at notify
+
     Without prepared lists, as NIXL allows too:
 
     >>> whole = [a.get_xfer_descs([(buffer.ctypes.data, 64, 0)], "DRAM") for buffer in (mine, theirs)]
@@ -106,36 +114,9 @@ the list has 8 descriptors
     def __repr__(self) -> str:
         return f"LoopbackAgent({self.name!r}, {self.live()})"
 
-    # What tests ask for and NIXL does not have.
-
-    @property
-    def journal(self) -> list[tuple[str, str]]:
-        """Every call so far that changed something: (step, what)."""
-        return self._faults.journal
-
-    def fail(self, step: str, status: str = "NIXL_ERR_BACKEND", *, after: int = 0, times: int = 1) -> None:
-        """Let `step` fail `times` times, after `after` more calls that succeed.
-
-        `step` is one of "register", "deregister", "prep", "make", "post", "poll", "notify",
-        "release_xfer", "release_dlist". `status` is the word of the error raised; "ERR" lets post
-        and poll return it instead, which the Python API of NIXL documents too.
-
-        >>> agent = LoopbackAgent("a")
-        >>> agent.fail("notify", "NIXL_ERR_REMOTE_DISCONNECT")
-        >>> agent.send_notif("b", b"hello")
-        Traceback (most recent call last):
-            ...
-        nixldesc.testing._memory.LoopbackError: NIXL_ERR_REMOTE_DISCONNECT: told to fail at notify
-        """
-        self._faults.fail(step, status, after, times)
-
     def live(self) -> dict[str, int]:
         """Return how many registered ranges, prepared lists and transfer handles exist now."""
-        return {
-            "ranges": len(self._ranges),
-            "dlists": len(self._dlists),
-            "xfers": len(self._xfers),
-        }
+        return {"ranges": len(self._ranges), "dlists": len(self._dlists), "xfers": len(self._xfers)}
 
     # Transfers.
 
@@ -151,8 +132,8 @@ the list has 8 descriptors
         skip_desc_merge: bool = False,
     ) -> LoopbackXfer:
         """Make a transfer of two prepared lists from ids, which are checked."""
-        self._check_dlist(local_xfer_side)
-        self._check_dlist(remote_xfer_side)
+        check_live(local_xfer_side, self._dlists)
+        check_live(remote_xfer_side, self._dlists)
         if local_xfer_side.remote is not None or remote_xfer_side.remote is None:
             raise LoopbackError("NIXL_ERR_INVALID_PARAM", "the local side must be local, the remote side remote")
         local, remote = local_xfer_side.rows, remote_xfer_side.rows
@@ -164,20 +145,19 @@ the list has 8 descriptors
     def initialize_xfer(
         self,
         operation: str,
-        local_descs: LoopbackDescs,
-        remote_descs: LoopbackDescs,
+        local_descs: Rows,
+        remote_descs: Rows,
         remote_agent: str | bytes,
         notif_msg: bytes | str = b"",
         backends: Sequence[str] = (),
     ) -> LoopbackXfer:
         """Make a transfer of two whole lists; NIXL joins no neighbours here."""
-        local, remote = local_descs.rows, remote_descs.rows
-        ids = np.arange(local.num_descs), np.arange(remote.num_descs)
-        ops = merge(local, ids[0], remote, ids[1], join=False)
+        ids = np.arange(local_descs.num_descs), np.arange(remote_descs.num_descs)
+        ops = merge(local_descs, ids[0], remote_descs, ids[1], join=False)
         known = self._find_remote(as_name(remote_agent))
-        check_registered(local, self._ranges)
-        check_registered(remote, known.ranges)
-        return self._make(operation, local, remote, known, ops, notif_msg)
+        check_registered(local_descs, self._ranges)
+        check_registered(remote_descs, known.ranges)
+        return self._make(operation, local_descs, remote_descs, known, ops, notif_msg)
 
     def _make(
         self,
@@ -199,7 +179,7 @@ the list has 8 descriptors
             check_objects(ops)
         mems = local.mem_type, remote.mem_type
         with self._lock:
-            self._faults.step("make", f"{operation} {mems[0]} {mems[1]}")
+            self._step("make", f"{operation} {mems[0]} {mems[1]}")
             self._check_current(known)
             self._made += 1
             xfer = LoopbackXfer(self.release_xfer_handle, self._made, operation, *mems, known, ops, message)
@@ -209,7 +189,7 @@ the list has 8 descriptors
     def transfer(self, handle: LoopbackXfer, notif_msg: bytes | str = b"") -> str:
         """Post a transfer: "DONE" at once when `polls` is 0, else "PROC"."""
         with self._lock:
-            self._check_xfer(handle)
+            check_live(handle, self._xfers)
             if handle.state == "PROC":
                 raise LoopbackError("NIXL_ERR_REPOST_ACTIVE", f"{handle} is still in flight")
             self._check_current(handle.remote)
@@ -220,7 +200,7 @@ the list has 8 descriptors
     def check_xfer_state(self, handle: LoopbackXfer) -> str:
         """Return "PROC" or "DONE"; a failed transfer raises its status, each time it is asked."""
         with self._lock:
-            self._check_xfer(handle)
+            check_live(handle, self._xfers)
             if handle.state == "NOT_POSTED":
                 raise LoopbackError("NIXL_ERR_NOT_POSTED", f"{handle} was not posted")
             if handle.state == "PROC":
@@ -234,7 +214,7 @@ the list has 8 descriptors
     def _advance(self, handle: LoopbackXfer, step: str) -> str:
         """Move a posted transfer on: fail as told, stay in flight, or copy and notify."""
         try:
-            told = self._faults.step(step, handle.number)
+            told = self._step(step, handle.number)
             if not told and handle.polls_left <= 0:
                 self._complete(handle)
                 told = "DONE"
@@ -248,30 +228,22 @@ the list has 8 descriptors
         """Check that both sides are still registered, copy every operation, send the message."""
         peer = self._find_agent(handle.remote)
         for op in handle.ops:
-            here = Range(handle.local_mem, op.local_addr, op.length, op.local_device)
+            _registered(self, Range(handle.local_mem, op.local_addr, op.length, op.local_device))
             there = Range(handle.remote_mem, op.remote_addr, op.length, op.remote_device)
-            _registered(self, here)
-            copy_op(handle.operation, op, handle.local_mem, _registered(peer, there), self.bucket)
+            copy_op(handle.operation, op, _registered(peer, there), self.bucket)
         if handle.notif_msg:
             self._deliver(peer, handle.notif_msg)
 
     def get_xfer_telemetry(self, handle: LoopbackXfer) -> LoopbackTelemetry:
         """Return the number of wire operations and bytes of a transfer that is done."""
-        self._check_xfer(handle)
+        check_live(handle, self._xfers)
         if handle.state != "DONE":
             raise LoopbackError("NIXL_ERR_NOT_POSTED", f"{handle} is not done")
         return LoopbackTelemetry(len(handle.ops), sum(op.length for op in handle.ops))
 
     def release_xfer_handle(self, handle: LoopbackXfer) -> None:
         """Release a transfer; one in flight is cancelled, its bytes never arrive."""
-        with self._lock:
-            self._faults.step("release_xfer", handle.number)
-            self._check_xfer(handle)
-            del self._xfers[handle.number]
-
-    def _check_xfer(self, handle: LoopbackXfer) -> None:
-        if self._xfers.get(handle.number) is not handle:
-            raise LoopbackError("NIXL_ERR_INVALID_PARAM", f"{handle} was released before")
+        self._release("release_xfer", handle, self._xfers)
 
     # Notifications; what came in is the Mailbox's.
 
@@ -279,7 +251,7 @@ the list has 8 descriptors
         """Send a message that belongs to no transfer."""
         name, message = as_name(remote_agent_name), as_message(notif_msg)
         with self._lock:
-            self._faults.step("notify", name)
+            self._step("notify", name)
             self._deliver(self._find_agent(self._find_remote(name)), message)
 
     def _deliver(self, peer: Registry, message: bytes) -> None:

@@ -65,8 +65,8 @@ class WatchfulAgent(LoopbackAgent):
         super().release_xfer_handle(handle)
 
     def forget_faults(self, *steps: str) -> None:
-        kept = [fault for fault in self._faults._faults if steps and fault.step not in steps]
-        self._faults._faults[:] = kept
+        kept = [fault for fault in self._faults if steps and fault.step not in steps]
+        self._faults[:] = kept
 
 
 class Engine:
