@@ -8,29 +8,13 @@ from nixldesc import Layout, Plan
 from nixldesc._cli.check_pictures import pictures_of
 from nixldesc._cli.picture import Picture, draw
 from nixldesc._cli.regions import alike
-from nixldesc._cli.screen import Column, Screen, Styled, count, printable, say, size, table
+from nixldesc._cli.screen import Screen, Styled, columns, count, printable, say, size, table
 from nixldesc._cli.verdict import Fault, Run, Verdict
 
 __all__ = ["check"]
 
-_SENDS = (
-    Column("source"),
-    Column("memory"),
-    Column("rows\nsrc + dst", right=True),
-    Column("descriptors\nsrc + dst", right=True),
-    Column("in a block:\nruns", right=True),
-    Column("descs", right=True),
-    Column("bytes", right=True),
-)
-_RUNS = (
-    Column("run"),
-    Column("source", right=True),
-    Column("src byte", right=True),
-    Column("dst byte", right=True),
-    Column("bytes", right=True),
-    Column("in a dst block"),
-    Column("sections"),
-)
+_SENDS = columns("source | memory | >rows\nsrc + dst | >descriptors\nsrc + dst | >in a block:\nruns | >descs | >bytes")
+_RUNS = columns("run | >source | >src byte | >dst byte | >bytes | in a dst block | sections")
 #: Longer lists are cut, and the rest is counted.
 _LISTED = 8
 
@@ -119,7 +103,4 @@ def _refusal(screen: Screen, dst_name: str, verdict: Verdict) -> None:
     if any(fault.missing != (fault.section,) for fault in verdict.faults):
         parts = sum(part.nbytes for fault in verdict.faults for part in fault.missing)
         screen.line()
-        say(
-            screen,
-            f"In all {size(parts)} of each destination block have no source. Are all source ranks given?",
-        )
+        say(screen, f"In all {size(parts)} of each destination block have no source. Are all source ranks given?")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from nixldesc import Layout, Region
 from nixldesc._cli.picture import MISSING, Patch, Picture, Strip, key_of, page_strip, patch_of, source_key
-from nixldesc._cli.regions import alike, page_words, section_words
+from nixldesc._cli.regions import alike, legend_of, page_words
 from nixldesc._cli.screen import Styled, printable
 from nixldesc._cli.verdict import Fault, Run, Verdict
 
@@ -89,10 +89,7 @@ def _source_strips(rank: int, src: Region, runs: Sequence[Run], keys: Mapping[st
 
 
 def _legend(page: _Page, keys: Mapping[str, Styled], names: Mapping[int, str]) -> list[tuple[Styled, str]]:
-    sections = page.region.sections
-    legend = [(keys[section.name], section_words(section)) for section in sections[:_MOST_SECTIONS]]
-    if len(sections) > _MOST_SECTIONS:
-        legend.append((Styled(" ", ""), f"and {len(sections) - _MOST_SECTIONS} more sections"))
+    legend = legend_of(page.region.sections, _MOST_SECTIONS, keys)
     for rank, src in page.sources():
         words = f"source {rank}, {printable(names[rank])}, region {printable(src.name)}"
         legend.append((source_key(rank), words))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from nixldesc import BlockIdError, Layout
 from nixldesc._cli.files import UsageError
-from nixldesc._cli.picture import Picture, draw, key_of, page_strip
-from nixldesc._cli.regions import group_words, memory_words, section_words
+from nixldesc._cli.picture import Picture, draw, page_strip
+from nixldesc._cli.regions import group_words, legend_of, memory_words
 from nixldesc._cli.screen import Screen, Styled, count, printable
 
 __all__ = ["locate"]
@@ -33,6 +33,5 @@ def locate(screen: Screen, layout: Layout, desc_id: int) -> None:
         del facts[4]
     for name, words in facts:
         screen.line(Styled(f"{name:<9}", "bold"), "  ", words)
-    legend = tuple((key_of(i), section_words(section)) for i, section in enumerate(region.sections))
-    if legend:
-        draw(screen, Picture("", (page_strip(region, "page"),), legend))
+    if region.sections:
+        draw(screen, Picture("", (page_strip(region, "page"),), tuple(legend_of(region.sections))))

@@ -118,14 +118,8 @@ def _check(screen: Screen, words: argparse.Namespace) -> int:
     dst = read_layout(words.dst)
     srcs = {rank: read_layout(name) for rank, name in names.items()}
     _check_ranks(words, srcs)
-    verdict = judge(
-        dst,
-        srcs,
-        dst_rank=words.dst_rank,
-        dst_size=words.dst_size,
-        src_size=words.src_size,
-        allow_missing=words.allow_missing,
-    )
+    options = {name: getattr(words, name) for name in ("dst_rank", "dst_size", "src_size", "allow_missing")}
+    verdict = judge(dst, srcs, **options)
     pictures = check(screen, words.dst, names, verdict, dst)
     _write_svg(words.svg, pictures, f"{words.dst} from {', '.join(names.values())}")
     return UNDELIVERED if verdict.made is None else OK

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from nixldesc import Axis, Region, Section
-from nixldesc._cli.screen import count, printable, size
+from nixldesc._cli.picture import key_of
+from nixldesc._cli.screen import Styled, count, printable, size
 
-__all__ = ["alike", "axis_words", "group_words", "memory_words", "page_words", "section_words"]
+__all__ = ["alike", "axis_words", "group_words", "legend_of", "memory_words", "page_words", "section_words"]
 
 T = TypeVar("T")
 
@@ -39,6 +40,17 @@ def section_words(section: Section) -> str:
     if section.nbytes < section.end - section.offset:
         words += f", {size(section.nbytes)} in pieces"
     return words + ("" if section.cp else ", whole on every context-parallel rank")
+
+
+def legend_of(
+    sections: Sequence[Section], most: int | None = None, keys: Mapping[str, Styled] | None = None
+) -> list[tuple[Styled, str]]:
+    """Return the key and the words of each section, `keys` as of `page_strip`; those beyond `most` are counted."""
+    keyed = [(keys[section.name] if keys else key_of(i), section) for i, section in enumerate(sections[:most])]
+    legend = [(key, section_words(section)) for key, section in keyed]
+    if len(legend) < len(sections):
+        legend.append((Styled(" ", ""), f"and {len(sections) - len(legend)} more sections"))
+    return legend
 
 
 def memory_words(region: Region) -> str:

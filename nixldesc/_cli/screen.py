@@ -16,6 +16,7 @@ __all__ = [
     "Screen",
     "Styled",
     "Words",
+    "columns",
     "count",
     "open_screen",
     "printable",
@@ -41,6 +42,15 @@ class Column(NamedTuple):
 
     heading: str
     right: bool = False
+
+
+def columns(headings: str) -> tuple[Column, ...]:
+    """Return the columns of a row of headings; one that begins with ">" is of figures.
+
+    >>> columns("region | >blocks")
+    (Column(heading='region', right=False), Column(heading='blocks', right=True))
+    """
+    return tuple(Column(text.removeprefix(">"), text.startswith(">")) for text in headings.split(" | "))
 
 
 class Screen(Protocol):

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from nixldesc import Layout, Region
-from nixldesc._cli.picture import Picture, draw, key_of, page_strip
-from nixldesc._cli.regions import alike, group_words, page_words, section_words
-from nixldesc._cli.screen import Column, Screen, Styled, count, printable, say, size, table
+from nixldesc._cli.picture import Picture, draw, page_strip
+from nixldesc._cli.regions import alike, group_words, legend_of, page_words
+from nixldesc._cli.screen import Screen, columns, count, printable, say, size, table
 
 __all__ = ["page_pictures", "show"]
 
-_COLUMNS = (
-    Column("region"),
-    Column("memory"),
-    Column("first byte", right=True),
-    Column("end", right=True),
-    Column("blocks", right=True),
-    Column("block", right=True),
-    Column("stride", right=True),
-    Column("pad", right=True),
-    Column("groups"),
-)
+_COLUMNS = columns("region | memory | >first byte | >end | >blocks | >block | >stride | >pad | groups")
 #: Segments of a region beyond these are counted, not listed.
 _SEGMENTS = 4
 #: More sections than this are counted, not listed.
@@ -87,9 +77,6 @@ def page_pictures(layout: Layout) -> list[Picture]:
 
 def _picture(regions: list[Region]) -> Picture:
     region = regions[0]
-    legend = [(key_of(i), section_words(section)) for i, section in enumerate(region.sections[:_LISTED])]
-    if len(region.sections) > _LISTED:
-        legend.append((Styled(" ", ""), f"and {len(region.sections) - _LISTED} more sections"))
     padding = region.block_stride - region.block_len
     title = page_words(regions) + (f", then {count(padding, 'byte')} of padding" if padding else "")
-    return Picture(title, (page_strip(region, ""),), tuple(legend))
+    return Picture(title, (page_strip(region, ""),), tuple(legend_of(region.sections, _LISTED)))

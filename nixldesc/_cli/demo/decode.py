@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import itertools
-import time
+import timeit
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, Literal
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nixldesc import Blocks, DlistPair, Layout, Plan
-from nixldesc._cli.demo.model import DECODE, KINDS, REQUESTS, Request, draw_tables
-from nixldesc._cli.demo.rank import REPEATS, Moved, Peer, Rank, listen, meet, move, open_ranks, prepare_peer, time_plan
+from nixldesc._cli.demo.model import DECODE, KINDS, REQUESTS, Lists, Order, Request, draw_tables
+from nixldesc._cli.demo.rank import Moved, Peer, Rank, Told, hear_all, meet, move, open_ranks, prepare_peer, time_plan
 from nixldesc._cli.demo.truth import write_request
-from nixldesc._cli.demo.wire import PATIENCE, Channel
+from nixldesc._cli.demo.wire import Channel
 from nixldesc._cli.screen import count
 
 __all__ = ["ID_REPEATS", "decode"]
 
 _UNTOUCHED = 0x55
-_ORDERS: tuple[Literal["given", "merge"], ...] = ("given", "merge")
+_ORDERS: tuple[Order, ...] = ("given", "merge")
 #: Ids are computed this often, and the quickest time is shown: the first time also warms caches.
 ID_REPEATS = 20
 
@@ -35,12 +36,13 @@ class _Decode:
     def __init__(self, ranks: list[Rank], plans: list[Plan], peers: list[Peer], src_tables: Tables) -> None:
         self.ranks, self.plans, self.peers = ranks, plans, peers
         self.src_tables, self.dst_tables = src_tables, draw_tables(DECODE)
-        self.told: Counter[tuple[int, str]] = Counter()
+        self.pairs = [pair for made in plans for of_source in made.values() for pair in of_source]
+        self.told: Told = Counter()
 
-    def given(self, request: Request) -> list[Blocks | Sequence[int]]:
+    def given(self, request: Request) -> Lists:
         return request.given(DECODE, self.dst_tables[request.number])
 
-    def pull(self, request: Request, order: Literal["given", "merge"]) -> Moved:
+    def pull(self, request: Request, order: Order) -> Moved:
         """Read a request from all sources to all ranks; each source hears of it from each of its readers."""
         src, dst = self.src_tables[request.number], self.given(request)
         return move(self.peers, src, dst, request.tokens, f"{order} {request.number}", order)
@@ -51,31 +53,22 @@ class _Decode:
         blocks = [[list(item.ids), item.skip] for item in lists]
         channel.send({"step": "push", "request": request.number, "order": order, "blocks": blocks})
         told = channel.receive("pushed")
-        note, due = f"{order} {request.number}", [len(made) * REPEATS for made in self.plans]
-        until = time.monotonic() + PATIENCE
-        while any(self.told[rank, note] < number for rank, number in enumerate(due)):
-            if time.monotonic() > until:
-                raise TimeoutError(f"request {request.number}: a writer's notification has not come")
-            listen(self.ranks, self.told)
-            time.sleep(0.0005)
+        hear_all(self.ranks, self.told, f"{order} {request.number}", dict(enumerate(map(len, self.plans))))
         return Moved(told["ops"], told["nbytes"], told["seconds"])
 
     def id_figures(self, request: Request) -> tuple[int, float]:
         """Return how many descriptor ids a request is (both sides), and the seconds that computing them takes."""
         src, dst = self.src_tables[request.number], self.given(request)
-        pairs = [pair for made in self.plans for of_source in made.values() for pair in of_source]
-        best = float("inf")
-        for _ in range(ID_REPEATS):
-            began = time.perf_counter()
-            ids = [pair.desc_ids(src, dst, tokens=request.tokens) for pair in pairs]
-            best = min(best, time.perf_counter() - began)
-        return sum(len(a) + len(b) for a, b in ids), best
+
+        def ids() -> list[Any]:
+            return [pair.desc_ids(src, dst, tokens=request.tokens) for pair in self.pairs]
+
+        return sum(len(a) + len(b) for a, b in ids()), min(timeit.repeat(ids, number=1, repeat=ID_REPEATS))
 
     def ops_by_kind(self) -> list[dict[str, Any]]:
         """Return, for each kind of layer, its rows, ids and wire operations over all requests, by the merge rule."""
         found = {kind: dict.fromkeys(("rows", "ids", *_ORDERS), 0) for kind in KINDS}
-        pairs = [pair for made in self.plans for of_source in made.values() for pair in of_source]
-        for pair in pairs:
+        for pair in self.pairs:
             for kind, part in _parts(pair).items():
                 found[kind]["rows"] += part.stop - part.start
                 for request, order in itertools.product(REQUESTS, _ORDERS):
@@ -124,11 +117,7 @@ def decode(kind: str, channel: Channel, tell: Callable[[str], None]) -> dict[str
 
 
 def _move_all(
-    engine: _Decode,
-    requests: list[dict[str, Any]],
-    order: Literal["given", "merge"],
-    channel: Channel,
-    tell: Callable[[str], None],
+    engine: _Decode, requests: list[dict[str, Any]], order: Order, channel: Channel, tell: Callable[[str], None]
 ) -> None:
     """Move every request in one order, and note what it took; at the end prefill has heard of every read."""
     for request, facts in zip(REQUESTS, requests, strict=True):
@@ -159,14 +148,7 @@ def _prepare(ranks: list[Rank], srcs: dict[int, Layout], handles: ExitStack) -> 
 
 def _facts(request: Request, engine: _Decode) -> dict[str, Any]:
     ids, seconds = engine.id_figures(request)
-    return {
-        "number": request.number,
-        "how": request.how,
-        "tokens": request.tokens,
-        "cached": request.cached,
-        "ids": ids,
-        "id_seconds": seconds,
-    }
+    return asdict(request) | {"ids": ids, "id_seconds": seconds}
 
 
 def _expected(rank: Rank, tables: Tables) -> NDArray[np.uint8]:

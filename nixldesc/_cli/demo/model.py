@@ -14,12 +14,17 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from nixldesc import Blocks, Layout, Region, Section, attention_sections, mla_sections, state_sections
 
-__all__ = ["DECODE", "KINDS", "MODEL", "PREFILL", "REQUESTS", "Engine", "Request", "draw_tables"]
+__all__ = ["DECODE", "KINDS", "MODEL", "PREFILL", "REQUESTS", "Engine", "Lists", "Order", "Request", "draw_tables"]
 
 KINDS = ("attention", "latent", "state")
+
+#: A request's block lists, one for each group, and the order in which its ids are asked for.
+Lists: TypeAlias = "Sequence[Blocks | Sequence[int]]"
+Order: TypeAlias = Literal["given", "merge"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +140,7 @@ class Request:
         tokens = PREFILL.block_tokens[0]
         return -(-self.tokens // tokens) * tokens
 
-    def given(self, engine: Engine, tables: Sequence[Sequence[int]]) -> list[Blocks | Sequence[int]]:
+    def given(self, engine: Engine, tables: Sequence[Sequence[int]]) -> Lists:
         """Return the block lists that decode names: without the cached prefix, and saying so."""
         lists: list[Blocks | Sequence[int]] = list(tables)
         for tokens, group in zip(engine.block_tokens, engine.groups, strict=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -11,9 +10,9 @@ from zlib import crc32
 
 from nixldesc import Blocks, Layout, reader_counts
 from nixldesc._cli.demo.model import PREFILL, REQUESTS, draw_tables
-from nixldesc._cli.demo.rank import REPEATS, Peer, Rank, listen, meet, move, open_ranks, prepare_peer, time_plan
+from nixldesc._cli.demo.rank import Peer, Rank, Told, hear_all, listen, meet, move, open_ranks, prepare_peer, time_plan
 from nixldesc._cli.demo.truth import write_request
-from nixldesc._cli.demo.wire import PATIENCE, Channel
+from nixldesc._cli.demo.wire import Channel
 
 __all__ = ["prefill"]
 
@@ -64,7 +63,7 @@ def _serve(
     tell: Callable[[str], None],
 ) -> int:
     """Push what decode asks for, tell it when all have read a round's requests; return how many notifications came."""
-    told: Counter[tuple[int, str]] = Counter()
+    told: Told = Counter()
     while True:
         listen(ranks, told)
         if not channel.ready(0.001):
@@ -81,17 +80,5 @@ def _serve(
             channel.send({"step": "pushed", **moved._asdict()})
         else:
             for number in message["requests"]:
-                _hear_all(ranks, told, f"{message['order']} {number}", readers)
+                hear_all(ranks, told, f"{message['order']} {number}", readers)
             channel.send({"step": "heard"})
-
-
-def _hear_all(ranks: list[Rank], told: Counter[tuple[int, str]], note: str, readers: dict[int, int]) -> None:
-    """Wait until each rank has been told by each of its readers: only then might its blocks be used again."""
-    due = {rank: number * REPEATS for rank, number in readers.items()}
-    until = time.monotonic() + PATIENCE
-    while any(told[rank, note] < number for rank, number in due.items()):
-        if time.monotonic() > until:
-            got = {rank: told[rank, note] for rank in due}
-            raise TimeoutError(f"notification {note!r}: {due} are due by source rank, {got} came")
-        listen(ranks, told)
-        time.sleep(0.0005)

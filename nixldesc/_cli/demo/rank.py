@@ -5,25 +5,28 @@ from __future__ import annotations
 import base64
 import os
 import time
+import timeit
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nixldesc import Blocks, DlistPair, Layout, Plan, plan
-from nixldesc._cli.demo.model import Engine
+from nixldesc import DlistPair, Layout, Plan, plan
+from nixldesc._cli.demo.model import Engine, Lists, Order
 from nixldesc._cli.demo.wire import PATIENCE
-from nixldesc.adapter import PreparedPeer, prepare, register
+from nixldesc.adapter import PreparedPeer, Transfer, prepare, register
 
 __all__ = [
     "REPEATS",
     "Moved",
     "Peer",
     "Rank",
+    "Told",
+    "hear_all",
     "listen",
     "meet",
     "move",
@@ -50,7 +53,6 @@ def _make_agent(kind: str, name: str) -> Any:
         from nixldesc.testing import LoopbackAgent
 
         return LoopbackAgent(name)
-    os.environ.setdefault("NIXL_LOG_LEVEL", "WARN")
     from nixl._api import nixl_agent, nixl_agent_config
 
     return nixl_agent(name, nixl_agent_config(backends=["UCX"], capture_telemetry=True))
@@ -118,12 +120,11 @@ class Peer(NamedTuple):
 
 def time_plan(dst: Layout, srcs: dict[int, Layout], dst_rank: int, dst_size: int) -> tuple[Plan, float]:
     """Return a plan and the seconds it takes, the quickest of three: on a busy machine one may be interrupted."""
-    best = float("inf")
-    for _ in range(3):
-        began = time.perf_counter()
-        made = plan(dst, srcs, dst_rank=dst_rank, dst_size=dst_size)
-        best = min(best, time.perf_counter() - began)
-    return made, best
+
+    def make() -> Plan:
+        return plan(dst, srcs, dst_rank=dst_rank, dst_size=dst_size)
+
+    return make(), min(timeit.repeat(make, number=1, repeat=3))
 
 
 def prepare_peer(
@@ -136,11 +137,27 @@ def prepare_peer(
     return Peer(rank, theirs, prepared, plan_seconds, time.perf_counter() - began)
 
 
-def listen(ranks: Iterable[Rank], told: Counter[tuple[int, str]]) -> None:
-    """Count the notifications that have come, by our TP rank and text."""
+#: Notifications, by our TP rank and text.
+Told: TypeAlias = "Counter[tuple[int, str]]"
+
+
+def listen(ranks: Iterable[Rank], told: Told) -> None:
+    """Count the notifications that have come."""
     for rank in ranks:
         for messages in rank.agent.get_new_notifs().values():
             told.update((rank.tp_rank, message.decode()) for message in messages)
+
+
+def hear_all(ranks: Iterable[Rank], told: Told, note: str, peers: Mapping[int, int]) -> None:
+    """Wait until each of our ranks has been told `note` by so many peers: only then is a move over for it."""
+    due = {rank: number * REPEATS for rank, number in peers.items()}
+    until = time.monotonic() + PATIENCE
+    while any(told[rank, note] < number for rank, number in due.items()):
+        if time.monotonic() > until:
+            got = {rank: told[rank, note] for rank in due}
+            raise TimeoutError(f"notification {note!r}: {due} are due by TP rank, {got} came")
+        listen(ranks, told)
+        time.sleep(0.0005)
 
 
 #: A busy machine may interrupt any one transfer; times are those of the quickest of so many.
@@ -155,34 +172,21 @@ class Moved(NamedTuple):
     seconds: float
 
 
-def move(
-    peers: Sequence[Peer],
-    src_blocks: Sequence[Blocks | Sequence[int]],
-    dst_blocks: Sequence[Blocks | Sequence[int]],
-    tokens: int,
-    note: str,
-    order: Literal["given", "merge"],
-) -> Moved:
+def move(peers: Sequence[Peer], src_blocks: Lists, dst_blocks: Lists, tokens: int, note: str, order: Order) -> Moved:
     """Move a request between all `peers`, which are told `note` each time; return the quickest of REPEATS."""
-    moved = [_move_once(peers, src_blocks, dst_blocks, tokens, note, order) for _ in range(REPEATS)]
-    return min(moved, key=lambda one: one.seconds)
+
+    def start(peer: Peer) -> Transfer:
+        return peer.prepared.start(src_blocks, dst_blocks, tokens=tokens, notify=note.encode(), order=order)
+
+    return min((_run(start, peers) for _ in range(REPEATS)), key=lambda moved: moved.seconds)
 
 
-def _move_once(
-    peers: Sequence[Peer],
-    src_blocks: Sequence[Blocks | Sequence[int]],
-    dst_blocks: Sequence[Blocks | Sequence[int]],
-    tokens: int,
-    note: str,
-    order: Literal["given", "merge"],
-) -> Moved:
+def _run(start: Callable[[Peer], Transfer], peers: Sequence[Peer]) -> Moved:
+    """Start a transfer with each peer, and wait for all of them."""
     ops = nbytes = 0
     began = time.perf_counter()
     with ExitStack() as handles:
-        started = []
-        for peer in peers:
-            transfer = peer.prepared.start(src_blocks, dst_blocks, tokens=tokens, notify=note.encode(), order=order)
-            started.append((peer.mine.agent, handles.enter_context(transfer)))
+        started = [(peer.mine.agent, handles.enter_context(start(peer))) for peer in peers]
         for _, transfer in started:
             if transfer.wait(PATIENCE) != "DONE":
                 raise transfer.error or TimeoutError(f"{transfer!r} after {PATIENCE:.0f} s")

@@ -7,36 +7,15 @@ from typing import Any
 
 from nixldesc._cli.demo.decode import ID_REPEATS
 from nixldesc._cli.demo.rank import REPEATS
-from nixldesc._cli.screen import Column, Screen, Styled, count, say, size, table
+from nixldesc._cli.screen import Screen, Styled, columns, count, say, size, table
 
 __all__ = ["report"]
 
-_PEERS = (
-    Column("once per peer"),
-    Column("rows\nsrc + dst", right=True),
-    Column("descriptors\nsrc + dst", right=True),
-    Column("plan\nms", right=True),
-    Column("prepare\nms", right=True),
+_PEERS = columns("once per peer | >rows\nsrc + dst | >descriptors\nsrc + dst | >plan\nms | >prepare\nms")
+_REQUESTS = columns(
+    "request | >tokens | >cached | >ids | >million\nids/s | >wire ops\ngiven | >\nmerge | >MiB | >ms\ngiven | >\nmerge"
 )
-_REQUESTS = (
-    Column("request"),
-    Column("tokens", right=True),
-    Column("cached", right=True),
-    Column("ids", right=True),
-    Column("million\nids/s", right=True),
-    Column("wire ops\ngiven", right=True),
-    Column("\nmerge", right=True),
-    Column("MiB", right=True),
-    Column("ms\ngiven", right=True),
-    Column("\nmerge", right=True),
-)
-_KINDS = (
-    Column("kind of layer"),
-    Column("rows", right=True),
-    Column("ids", right=True),
-    Column("wire ops\ngiven", right=True),
-    Column("\nmerge", right=True),
-)
+_KINDS = columns("kind of layer | >rows | >ids | >wire ops\ngiven | >\nmerge")
 
 _WHY_MERGE = (
     "Neighbours merge where rows are dense on both sides. Here a source holds only a part of each attention and state "

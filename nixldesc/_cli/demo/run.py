@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from importlib.metadata import version
 
 from nixldesc._cli.demo.decode import decode
 from nixldesc._cli.demo.model import DECODE, MODEL, PREFILL, Engine
@@ -26,7 +27,7 @@ def demo(screen: Screen) -> int:
             "bytes; pip install --no-deps nixl==1.5.1 nixl-cu12==1.5.1 brings the real one.",
         )
     else:
-        say(screen, f"Two engines in two processes, NIXL {_nixl_version()} over UCX, host memory.")
+        say(screen, f"Two engines in two processes, NIXL {version('nixl')} over UCX, host memory.")
     say(
         screen,
         f"A hybrid model: {MODEL.attention_layers} attention layers of {MODEL.kv_heads} KV heads (HND), "
@@ -56,9 +57,3 @@ def _engine_words(engine: Engine) -> str:
         f"{engine.name:<7} TP {engine.tp_size}, blocks of {attention} (attention) and {latent} (latent) tokens, "
         f"groups: attention {a}, latent {b}, state {c}."
     )
-
-
-def _nixl_version() -> str:
-    from importlib.metadata import version
-
-    return version("nixl")

@@ -68,10 +68,7 @@ class _Worker:
 def run_engines(screen: Screen, kind: str, mains: Mapping[str, EngineMain], *, processes: bool) -> dict[str, Any]:
     """Run both engines, in processes or in threads, and return the last one's figures; DemoError if one fails."""
     mine = socket.socketpair()
-    workers = [
-        (_start_process if processes else _start_thread)(name, main, kind, end)
-        for (name, main), end in zip(mains.items(), mine, strict=True)
-    ]
+    workers = [_start(*of, kind, end, processes) for of, end in zip(mains.items(), mine, strict=True)]
     try:
         _watch(workers, screen)
         if processes:
@@ -85,22 +82,18 @@ def run_engines(screen: Screen, kind: str, mains: Mapping[str, EngineMain], *, p
     return workers[-1].result or {}
 
 
-def _start_process(name: str, main: EngineMain, kind: str, end: socket.socket) -> _Worker:
+def _start(name: str, main: EngineMain, kind: str, end: socket.socket, process_of_its_own: bool) -> _Worker:
     events, far = Pipe(duplex=False)
+    args = main, kind, end, far
+    if not process_of_its_own:
+        threading.Thread(target=_work, args=args, name=name, daemon=True).start()
+        return _Worker(name, events, None)
     # Spawn: a fork would copy NIXL's and UCX's threads half dead.
-    process = multiprocessing.get_context("spawn").Process(
-        target=_in_process, args=(main, kind, end, far), name=name, daemon=True
-    )
+    process = multiprocessing.get_context("spawn").Process(target=_in_process, args=args, name=name, daemon=True)
     process.start()
     end.close()
     far.close()  # so that the end of the process is the end of its events
     return _Worker(name, events, process)
-
-
-def _start_thread(name: str, main: EngineMain, kind: str, end: socket.socket) -> _Worker:
-    events, far = Pipe(duplex=False)
-    threading.Thread(target=_work, args=(main, kind, end, far), name=name, daemon=True).start()
-    return _Worker(name, events, None)
 
 
 def _in_process(main: EngineMain, kind: str, end: socket.socket, events: Connection) -> None:
