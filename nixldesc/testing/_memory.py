@@ -22,6 +22,7 @@ __all__ = [
     "LoopbackError",
     "Op",
     "Range",
+    "Resolved",
     "Rows",
     "check_objects",
     "copy_op",
@@ -116,9 +117,12 @@ class Rows:
         total = sum(row[4] for row in rows)
         if total > 2**31 - 1:
             raise LoopbackError("NIXL_ERR_INVALID_PARAM", f"{total} descriptors: ids are int32")
-        table = np.array(rows, dtype=np.uint64).reshape(-1, 5)
-        starts = np.concatenate(([0], np.cumsum(table[:, 4].astype(np.int64))))
-        return cls(mem_type, table, starts)
+        return cls.counted(mem_type, np.array(rows, dtype=np.uint64))
+
+    @classmethod
+    def counted(cls, mem_type: str, table: npt.NDArray[np.uint64]) -> Rows:
+        """Take rows that are known to be right."""
+        return cls(mem_type, table, np.concatenate(([0], np.cumsum(table[:, 4].astype(np.int64)))))
 
     @classmethod
     def of_dense(cls, mem_type: str, descs: Sequence[Sequence[int]]) -> Rows:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ._memory import Resolved, Rows
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -90,22 +92,21 @@ def nixl_copies(
         raise DeliveryError(f"{len(src_ids)} src ids against {len(dst_ids)} dst ids")
     src = _descriptors("src", src_table, src_ids)
     dst = _descriptors("dst", dst_table, dst_ids)
-    unequal = np.flatnonzero(src[:, 1] != dst[:, 1])
+    unequal = np.flatnonzero(src.length != dst.length)
     if unequal.size:
         at = int(unequal[0])
         raise DeliveryError(
-            f"position {at}: src id {int(src_ids[at])} has {int(src[at, 1])} bytes,"
-            f" dst id {int(dst_ids[at])} has {int(dst[at, 1])}"
+            f"position {at}: src id {int(src_ids[at])} has {src.length[at]} bytes,"
+            f" dst id {int(dst_ids[at])} has {dst.length[at]}"
         )
-    rows = np.column_stack((src[:, 0], dst[:, 0], src[:, 1]))
-    devices = sorted(set(zip(src[:, 2].tolist(), dst[:, 2].tolist(), strict=True)))
+    rows = np.column_stack((src.addr, dst.addr, src.length))
     return [
         Copies(
             Memory(src_rank, mem_types[0], src_device),
             Memory(dst_rank, mem_types[1], dst_device),
-            rows[(src[:, 2] == src_device) & (dst[:, 2] == dst_device)],
+            rows[(src.device == src_device) & (dst.device == dst_device)],
         )
-        for src_device, dst_device in devices
+        for src_device, dst_device in sorted(set(zip(src.device.tolist(), dst.device.tolist(), strict=True)))
     ]
 
 
@@ -137,20 +138,16 @@ def planned_copies(
     return found
 
 
-def _descriptors(side: str, table: Addresses, ids: Ids) -> Addresses:
-    """uint64[n, 3] ``(addr, len, dev)``: the descriptors that the ids name."""
-    counts = table[:, 4] if table.shape[1] == 5 else np.ones(len(table), np.uint64)
-    ends = np.cumsum(counts.astype(np.int64))
+def _descriptors(side: str, table: Addresses, ids: Ids) -> Resolved:
+    """Where the descriptors are that the ids name."""
+    if table.shape[1] == 3:
+        table = np.column_stack((table, table[:, 1], np.ones(len(table), np.uint64)))
+    rows = Rows.counted("", table)
     wanted = np.asarray(ids, np.int64)
-    outside = np.flatnonzero((wanted < 0) | (wanted >= int(ends[-1] if ends.size else 0)))
+    outside = np.flatnonzero((wanted < 0) | (wanted >= rows.num_descs))
     if outside.size:
+        at = int(outside[0])
         raise DeliveryError(
-            f"{side} id {int(wanted[outside[0]])} at position {int(outside[0])} is outside a list"
-            f" of {int(ends[-1] if ends.size else 0)} descriptors"
+            f"{side} id {wanted[at]} at position {at} is outside a list of {rows.num_descs} descriptors"
         )
-    row = np.searchsorted(ends, wanted, side="right")
-    found = table[row, :3]
-    if table.shape[1] == 5:
-        nth = (wanted - (ends[row] - counts[row].astype(np.int64))).astype(np.uint64)
-        found[:, 0] += nth * table[row, 3]
-    return found
+    return rows.resolve(wanted)

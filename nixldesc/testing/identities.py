@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -65,6 +67,12 @@ class Painted(NamedTuple):
     identity: Addresses
     token: Numbers
     first: Numbers
+
+    def due(self, tokens: int | None) -> Numbers:
+        """What may happen to each byte: behind the request's last token none need arrive."""
+        if tokens is None:
+            return np.full(self.addr.shape, MUST)
+        return np.where(self.token < tokens, MUST, np.where(self.first < tokens, MAY, NEVER))
 
 
 def all_held(layouts: Mapping[int, Layout], tables: Mapping[int, Tables], null_block: int | None) -> Iterator[Held]:
@@ -166,12 +174,9 @@ class Identities:
         total = 1
         for name, sizes in self._sizes.items():
             self._first[name] = total
-            self._step[name] = {}
-            step = 1
-            for axis in reversed(sizes):
-                self._step[name][axis] = step
-                step *= sizes[axis]
-            total += step
+            *steps, size = accumulate(reversed(sizes.values()), mul, initial=1)
+            self._step[name] = dict(zip(reversed(sizes), steps, strict=True))
+            total += size
         if total >= 2**64:
             raise ValueError("the sections are too large to give every byte a number of 64 bits")
 
@@ -194,24 +199,17 @@ class Identities:
 
     def _page(self, section: Section) -> tuple[Addresses, Addresses, Numbers]:
         """For each byte of one block: where it lies, its number at position 0, the step of the token axis."""
-        step = self._step[section.name]
-        offset = np.array(section.offset, np.uint64)
-        number = np.array(self._first[section.name], np.uint64)
-        token = np.array(0, np.int64)
-        for axis, stride in zip(section.axes, section.strides, strict=True):
-            local = np.arange(axis.stop - axis.start)
-            index = (local + axis.start) * axis.unit
-            is_token = axis.name == "token"
-            offset = np.add.outer(offset, local.astype(np.uint64) * np.uint64(stride))
-            number = np.add.outer(number, index.astype(np.uint64) * np.uint64(0 if is_token else step[axis.name]))
-            token = np.add.outer(token, index * is_token)
-        inside = np.arange(section.itemsize, dtype=np.uint64)
-        whole = np.add.outer(token, np.zeros(section.itemsize, np.int64))
-        return np.add.outer(offset, inside).ravel(), np.add.outer(number, inside).ravel(), whole.ravel()
-
-    def inside(self, section: Section) -> Addresses:
-        """The numbers of one block's bytes at position 0 of the first group, tokens apart."""
-        return np.unique(self._page(section)[1])
+        *along, inside = np.indices([*(axis.stop - axis.start for axis in section.axes), section.itemsize], np.uint64)
+        offset, number = inside + np.uint64(section.offset), inside + np.uint64(self._first[section.name])
+        token = np.zeros(inside.shape, np.int64)
+        for axis, stride, local in zip(section.axes, section.strides, along, strict=True):
+            offset += local * np.uint64(stride)
+            index = (local + np.uint64(axis.start)) * np.uint64(axis.unit)
+            if axis.name == "token":
+                token += index.astype(np.int64)
+            else:
+                number += index * np.uint64(self._step[section.name][axis.name])
+        return offset.ravel(), number.ravel(), token.ravel()
 
     def paint(self, held: Held) -> Painted:
         """The address of every listed byte of one section, and its number; [block][byte]."""
@@ -235,15 +233,13 @@ class Identities:
         """Every index of every dst section must be in the layout of some source."""
         if allow_missing is True:
             return
-        allowed = allow_missing or ()
-        known = [self.inside(section) for _, _, section in _sections(srcs)]
-        known_numbers = np.sort(np.concatenate(known or [NONE]))
+        known = np.unique(np.concatenate([NONE, *(self._page(section)[1] for _, _, section in _sections(srcs))]))
         for rank, region, section in _sections(dsts):
-            numbers = self.inside(section)
-            lacking = numbers[find(known_numbers, numbers) < 0]
-            if lacking.size and section.name not in allowed:
+            numbers = self._page(section)[1]  # at position 0
+            lacking = numbers[find(known, numbers) < 0]
+            if lacking.size and section.name not in (allow_missing or ()):
                 raise DeliveryError(
-                    f"dst rank {rank}, region {region.name!r}: no source holds {self.say(int(lacking[0]))}"
+                    f"dst rank {rank}, region {region.name!r}: no source holds {self.say(int(lacking.min()))}"
                 )
 
     def say(self, number: int) -> str:

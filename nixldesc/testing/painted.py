@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .copies import Copies, DeliveryError, Memory, nixl_copies, planned_copies
-from .identities import MAY, MUST, NEVER, NONE, Held, Identities, Painted, all_held, find
+from .identities import MUST, NEVER, NONE, Held, Identities, all_held, find
 
 if TYPE_CHECKING:
     from nixldesc import Layout
@@ -99,33 +99,10 @@ def check_delivery(
 position 0, byte 0 of the item (address 0x8050) holds block 4 of region 'K', which is not listed \
 (src rank 0, address 0x1040); it must hold itself. Wrong bytes in all: 16
     """
-    given = list(copies)
-    held_src = list(all_held(srcs, src_blocks, null_block))
-    held_dst = list(all_held(dsts, dst_blocks, null_block))
-    names = Identities(srcs, dsts, held_src + held_dst)
+    held = list(all_held(srcs, src_blocks, null_block)), list(all_held(dsts, dst_blocks, null_block))
+    names = Identities(srcs, dsts, held[0] + held[1])
     names.check_sources(srcs, dsts, allow_missing)
-    painted = _painted("src", names, held_src, None)
-    known = np.sort(np.concatenate([canvas.identity for canvas in painted.values()] or [NONE]))
-    targets = _painted("dst", names, held_dst, tokens)
-    by_source = dict.fromkeys(srcs, 0)
-    wrong: list[tuple[Memory, int]] = []
-    for one in given:
-        wrong += _copy(one, painted, targets, by_source)
-    delivered = uncovered = 0
-    for memory, canvas in targets.items():
-        due = np.where(find(known, canvas.identity) >= 0, canvas.due, NEVER)
-        own = canvas.holds == canvas.identity
-        delivered += int(((due != NEVER) & own & (canvas.writes == 1)).sum())
-        uncovered += int(((due == NEVER) & (canvas.due == MUST)).sum())
-        right = (canvas.writes == 1) & own & (due != NEVER) | (canvas.writes == 0) & (due != MUST)
-        wrong += [(memory, int(addr)) for addr in canvas.addr[~right]]
-    if wrong:
-        words = _Words(names, known, srcs, dsts, held_src, held_dst, given, tokens)
-        raise DeliveryError(f"{words.say(*min(wrong))}. Wrong bytes in all: {len(set(wrong))}")
-    return Delivery(delivered, uncovered, by_source)
-
-
-# -- memories ----------------------------------------------------------------------------------
+    return _Oracle(names, (srcs, dsts), held, list(copies), tokens).judge()
 
 
 @dataclass(slots=True)
@@ -139,107 +116,101 @@ class _Canvas:
     writes: Numbers
 
 
-def _due(painted: Painted, tokens: int | None) -> Numbers:
-    """What may happen to each byte: behind the request's last token none need arrive."""
-    if tokens is None:
-        return np.full(painted.addr.shape, MUST)
-    behind = np.where(painted.first < tokens, MAY, NEVER)
-    return np.where(painted.token < tokens, MUST, behind)
+class _Oracle:
+    """One request in painted memory; what is of both sides is ``(of src, of dst)``."""
 
+    def __init__(
+        self,
+        names: Identities,
+        layouts: tuple[Mapping[int, Layout], Mapping[int, Layout]],
+        held: tuple[list[Held], list[Held]],
+        copies: list[Copies],
+        tokens: int | None,
+    ) -> None:
+        self.names, self.layouts, self.held, self.copies, self.tokens = names, layouts, held, copies, tokens
+        self.painted = self._paint("src", held[0], None)
+        self.targets = self._paint("dst", held[1], tokens)
+        self.known = np.sort(np.concatenate([NONE, *(canvas.identity for canvas in self.painted.values())]))
+        self.by_source = dict.fromkeys(layouts[0], 0)
 
-def _painted(side: str, names: Identities, held: list[Held], tokens: int | None) -> dict[Memory, _Canvas]:
-    pieces: dict[Memory, list[tuple[Addresses, Addresses, Numbers]]] = {}
-    for one in held:
-        bytes_ = names.paint(one)
-        due = _due(bytes_, tokens)
-        pieces.setdefault(one.memory, []).append((bytes_.addr.ravel(), bytes_.identity.ravel(), due.ravel()))
-    canvases = {}
-    for memory, parts in pieces.items():
-        addr, identity, due = map(np.concatenate, zip(*parts, strict=True))
-        order = np.argsort(addr, kind="stable")
-        addr, identity, due = addr[order], identity[order], due[order]
-        twice = np.flatnonzero(addr[1:] == addr[:-1])
-        if twice.size:
-            at = int(twice[0])
-            raise ValueError(
-                f"{side} {memory}: the tables put two things at address {int(addr[at]):#x}:"
-                f" {names.say(int(identity[at]))}, and {names.say(int(identity[at + 1]))}"
-                " (a placeholder id is named by null_block)"
+    def judge(self) -> Delivery:
+        """Make the copies on the identities, and look at every listed byte of dst."""
+        wrong = [(one.dst, addr) for one in self.copies for addr in self._copy(one)]
+        delivered = uncovered = 0
+        for memory, canvas in self.targets.items():
+            due = np.where(find(self.known, canvas.identity) >= 0, canvas.due, NEVER)
+            own = (canvas.holds == canvas.identity) & (canvas.writes == 1) & (due != NEVER)
+            delivered += int(own.sum())
+            uncovered += int(((due == NEVER) & (canvas.due == MUST)).sum())
+            wrong += [(memory, addr) for addr in canvas.addr[~own & ((canvas.writes > 0) | (due == MUST))].tolist()]
+        if wrong:
+            raise DeliveryError(f"{self._say(*min(wrong))}. Wrong bytes in all: {len(set(wrong))}")
+        return Delivery(delivered, uncovered, self.by_source)
+
+    def _paint(self, side: str, held: list[Held], tokens: int | None) -> dict[Memory, _Canvas]:
+        pieces: dict[Memory, list[tuple[Addresses, Addresses, Numbers]]] = {}
+        for one in held:
+            found = self.names.paint(one)
+            columns = found.addr.ravel(), found.identity.ravel(), found.due(tokens).ravel()
+            pieces.setdefault(one.memory, []).append(columns)
+        canvases = {}
+        for memory, parts in pieces.items():
+            addr, identity, due = map(np.concatenate, zip(*parts, strict=True))
+            order = np.argsort(addr, kind="stable")
+            addr, identity, due = addr[order], identity[order], due[order]
+            twice = np.flatnonzero(addr[1:] == addr[:-1])
+            if twice.size:
+                at = int(twice[0])
+                raise ValueError(
+                    f"{side} {memory}: the tables put two things at address {int(addr[at]):#x}:"
+                    f" {self.names.say(int(identity[at]))}, and {self.names.say(int(identity[at + 1]))}"
+                    " (a placeholder id is named by null_block)"
+                )
+            canvases[memory] = _Canvas(addr, identity, due, np.zeros_like(identity), np.zeros(addr.size, np.int64))
+        return canvases
+
+    def _copy(self, copies: Copies) -> list[int]:
+        """Make the copies on the identities; returns the addresses written that nobody listed."""
+        target = self.targets.get(copies.dst)
+        listed = 0 if target is None else target.addr.size
+        if too_long := [row for row in copies.rows.tolist() if row[2] > listed]:
+            # Longer than all that is listed there: wrong, and maybe too long to be walked by bytes.
+            src, dst, length = too_long[0]
+            raise DeliveryError(
+                f"{length} bytes are copied from {src:#x} to {dst:#x} in dst"
+                f" {copies.dst}, where the request lists {listed} bytes in all"
             )
-        canvases[memory] = _Canvas(addr, identity, due, np.zeros_like(identity), np.zeros(addr.size, np.int64))
-    return canvases
+        if target is None:
+            return []
+        src_addr, dst_addr = _bytes(copies.rows)
+        value = np.zeros_like(src_addr)
+        if source := self.painted.get(copies.src):
+            found = find(source.addr, src_addr)
+            value = np.where(found >= 0, source.identity[found], np.uint64(0))
+        at = find(target.addr, dst_addr)
+        inside = at >= 0
+        target.holds[at[inside]] = value[inside]
+        np.add.at(target.writes, at[inside], 1)
+        self.by_source[copies.src.rank] = self.by_source.get(copies.src.rank, 0) + int(inside.sum())
+        outside: list[int] = dst_addr[~inside].tolist()
+        return outside
 
+    # Words; only ever asked for when something is wrong.
 
-def _copy(
-    copies: Copies,
-    painted: Mapping[Memory, _Canvas],
-    targets: Mapping[Memory, _Canvas],
-    by_source: dict[int, int],
-) -> list[tuple[Memory, int]]:
-    """Make the copies on the identities; returns the bytes written that nobody listed."""
-    target = targets.get(copies.dst)
-    listed = 0 if target is None else target.addr.size
-    if too_long := [row for row in copies.rows if int(row[2]) > listed]:
-        # Longer than all that is listed there: wrong, and maybe too long to be walked by bytes.
-        row = too_long[0]
-        raise DeliveryError(
-            f"{int(row[2])} bytes are copied from {int(row[0]):#x} to {int(row[1]):#x} in dst"
-            f" {copies.dst}, where the request lists {listed} bytes in all"
-        )
-    if target is None:
-        return []
-    src_addr, dst_addr = _bytes(copies.rows)
-    value = np.zeros(src_addr.size, np.uint64)
-    if copies.src in painted:
-        source = painted[copies.src]
-        found = find(source.addr, src_addr)
-        value = np.where(found >= 0, source.identity[found], np.uint64(0))
-    at = find(target.addr, dst_addr)
-    inside = at >= 0
-    target.holds[at[inside]] = value[inside]
-    np.add.at(target.writes, at[inside], 1)
-    by_source[copies.src.rank] = by_source.get(copies.src.rank, 0) + int(inside.sum())
-    return [(copies.dst, int(addr)) for addr in dst_addr[~inside]]
-
-
-def _bytes(rows: Addresses) -> tuple[Addresses, Addresses]:
-    """The src and dst address of every byte of ``(src_addr, dst_addr, len)`` rows."""
-    lens = rows[:, 2].astype(np.int64)
-    within = np.arange(lens.sum()) - np.repeat(np.cumsum(lens) - lens, lens)
-    step = within.astype(np.uint64)
-    return np.repeat(rows[:, 0], lens) + step, np.repeat(rows[:, 1], lens) + step
-
-
-# -- words -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """Says what is wrong with one byte; only ever asked when something is."""
-
-    names: Identities
-    known: Addresses
-    srcs: Mapping[int, Layout]
-    dsts: Mapping[int, Layout]
-    held_src: list[Held]
-    held_dst: list[Held]
-    copies: list[Copies]
-    tokens: int | None
-
-    def say(self, memory: Memory, addr: int) -> str:
+    def _say(self, memory: Memory, addr: int) -> str:
+        """What is wrong with one byte."""
         writers = list(self._writers(memory, addr))
-        found = self._look(self.held_dst, memory, addr)
+        contents = self._contents(*writers[0]) if writers else ""
+        found = self._look(1, memory, addr)
         if found is None:
-            where = _place(self.dsts, self.held_dst, memory, addr)
             return (
-                f"dst rank {memory.rank}, address {addr:#x}: {where}, was written"
-                f" ({self._contents(*writers[0])}) although the request does not cover it"
+                f"dst rank {memory.rank}, address {addr:#x}: {self._place(1, memory, addr)}, was written"
+                f" ({contents}) although the request does not cover it"
             )
         place, number, due = found
         what = f"dst {place}: {self.names.say(number)} (address {addr:#x})"
         if not writers:
             return f"{what} was not delivered"
-        contents = self._contents(*writers[0])
         if np.uint64(number) not in self.known:
             return f"{what} was written ({contents}) although no source lists it"
         if due == NEVER:
@@ -256,33 +227,39 @@ class _Words:
                         yield one.src, src + addr - dst
 
     def _contents(self, memory: Memory, addr: int) -> str:
-        found = self._look(self.held_src, memory, addr)
-        what = _place(self.srcs, self.held_src, memory, addr) if found is None else self.names.say(found[1])
+        found = self._look(0, memory, addr)
+        what = self._place(0, memory, addr) if found is None else self.names.say(found[1])
         return f"{what} (src rank {memory.rank}, address {addr:#x})"
 
-    def _look(self, held: list[Held], memory: Memory, addr: int) -> tuple[str, int, int] | None:
+    def _look(self, side: int, memory: Memory, addr: int) -> tuple[str, int, int] | None:
         """Where a listed byte lies, what it is, and whether it may be written."""
-        for one in held:
+        for one in self.held[side]:
             if one.memory == memory:
                 painted = self.names.paint(one)
-                due = _due(painted, self.tokens)
                 for i, byte in np.argwhere(painted.addr == np.uint64(addr)).tolist():
                     place = f"rank {memory.rank}, region {one.region.name!r}, block {one.blocks[i]}"
-                    return place, int(painted.identity[i, byte]), int(due[i, byte])
+                    return place, int(painted.identity[i, byte]), int(painted.due(self.tokens)[i, byte])
         return None
 
+    def _place(self, side: int, memory: Memory, addr: int) -> str:
+        """An unpainted address in words."""
+        layout = self.layouts[side].get(memory.rank)
+        for region in layout.regions if layout else ():
+            first = 0
+            for base, count, device in region.segments.tolist():
+                block, inside = divmod(addr - base, region.block_stride)
+                if (region.mem_type, device) == memory[1:] and 0 <= block < count:
+                    name = f"block {first + block} of region {region.name!r}"
+                    own = [one for one in self.held[side] if (one.memory.rank, one.region) == (memory.rank, region)]
+                    listed = any(first + block in one.blocks for one in own)
+                    return f"byte {inside} of {name}, padding" if listed else f"{name}, which is not listed"
+                first += count
+        return f"outside every region of {memory}"
 
-def _place(layouts: Mapping[int, Layout], held: list[Held], memory: Memory, addr: int) -> str:
-    """An unpainted address in words."""
-    for region in layouts[memory.rank].regions if memory.rank in layouts else ():
-        first = 0
-        for base, count, device in region.segments.tolist():
-            block, inside = divmod(addr - base, region.block_stride)
-            if (region.mem_type, device) == memory[1:] and 0 <= block < count:
-                block += first
-                name = f"block {block} of region {region.name!r}"
-                own = [one for one in held if one.memory.rank == memory.rank and one.region.name == region.name]
-                listed = any(block in one.blocks for one in own)
-                return f"byte {inside} of {name}, padding" if listed else f"{name}, which is not listed"
-            first += count
-    return f"outside every region of {memory}"
+
+def _bytes(rows: Addresses) -> tuple[Addresses, Addresses]:
+    """The src and dst address of every byte of ``(src_addr, dst_addr, len)`` rows."""
+    lens = rows[:, 2].astype(np.int64)
+    within = np.arange(lens.sum()) - np.repeat(np.cumsum(lens) - lens, lens)
+    step = within.astype(np.uint64)
+    return np.repeat(rows[:, 0], lens) + step, np.repeat(rows[:, 1], lens) + step
