@@ -15,7 +15,7 @@ from itertools import pairwise
 from random import Random
 from typing import Literal, NamedTuple
 
-from nixldesc import Axis, Layout, Region, Section
+from nixldesc import Axis, Layout, Region, Section, shard_range
 
 from .models import KINDS, Limits, Model, Part, random_model
 
@@ -54,9 +54,9 @@ def random_pair(rnd: Random, limits: Limits = _LIMITS) -> EnginePair:
     >>> names <= {s.name for layout in pair.srcs.values() for r in layout.regions for s in r.sections}
     True
     """
-    src_widths = _widths(rnd, limits, 0.35)
+    widths = [_widths(rnd, limits, 0.35)]
     # Two context-parallel engines are rarer, and harder, than one.
-    widths = [src_widths, _widths(rnd, limits, 0.5 if src_widths[1] > 1 else 0.2)]
+    widths.append(_widths(rnd, limits, 0.5 if widths[0][1] > 1 else 0.2))
     model = random_model(rnd, limits, sharded=any(cp > 1 for _, cp, _ in widths))
     detail = Random(rnd.getrandbits(32))
     src = _engine(rnd, detail, limits, model, *widths[0])
@@ -65,12 +65,8 @@ def random_pair(rnd: Random, limits: Limits = _LIMITS) -> EnginePair:
     for stage in {stage for stage, _ in dst.values()}:
         ranks = [rank for rank in dst if dst[rank][0] == stage]
         places |= {rank: (number, len(ranks)) for number, rank in enumerate(ranks)}
-    return EnginePair(
-        {rank: layout for rank, (_, layout) in src.items()},
-        {rank: layout for rank, (_, layout) in dst.items()},
-        places,
-        rnd.choice(limits.senders),
-    )
+    srcs, dsts = ({rank: layout for rank, (_, layout) in side.items()} for side in (src, dst))
+    return EnginePair(srcs, dsts, places, rnd.choice(limits.senders))
 
 
 # -- an engine ---------------------------------------------------------------------------------
@@ -116,6 +112,18 @@ class _Place(NamedTuple):
     gap: int  # bytes left free after each block
     onto: int  # the number of the region whose memory it shares, or its own
 
+    @property
+    def groups(self) -> tuple[int, ...]:
+        return self.chunks[0].groups
+
+    @property
+    def stage(self) -> int:
+        return self.chunks[0].stage
+
+    @property
+    def spread(self) -> bool:
+        return any(chunk.spread for chunk in self.chunks)
+
 
 def _widths(rnd: Random, limits: Limits, some_cp: float) -> tuple[int, int, int]:
     """TP, CP and PP sizes."""
@@ -144,7 +152,7 @@ def _engine(
     anonymous = {one.group for one in served} == {0} and detail.random() < 0.3  # the only group needs no name
     found = {}
     for key, (t, c, p) in zip(keys, ranks, strict=True):
-        mine = [place for place in places if place.chunks[0].stage == p]
+        mine = [place for place in places if place.stage == p]
         if regions := _rank(detail, limits, mine, t, anonymous):
             found[key] = p, Layout(regions, cp_rank=c, cp_size=cp, cp_tokens=grain)
     return found
@@ -263,13 +271,10 @@ def _some(rnd: Random, start: int, stop: int) -> tuple[int, int]:
 
 def _shares(rnd: Random, limits: Limits, size: int, tp: int) -> list[tuple[int, int]]:
     """The range of an axis that each TP rank holds; together they hold all of it."""
-    if rnd.random() < 0.12:
-        return [(0, size)] * tp
-    if size % tp == 0 and rnd.random() < 0.8:
-        return [(size // tp * rank, size // tp * (rank + 1)) for rank in range(tp)]
-    if tp % size == 0 and rnd.random() < 0.8:
-        return [(rank // (tp // size), rank // (tp // size) + 1) for rank in range(tp)]
-    if not limits.ragged:
+    whole = rnd.random() < 0.12
+    if not whole and (size % tp == 0 or tp % size == 0) and rnd.random() < 0.8:
+        return [shard_range(size, tp, rank) for rank in range(tp)]
+    if whole or not limits.ragged:
         return [(0, size)] * tp
     parts = rnd.randint(1, min(tp, size))
     cuts = [0, *sorted(rnd.sample(range(1, size), parts - 1)), size]
@@ -296,22 +301,21 @@ def _regions(rnd: Random, limits: Limits, chunks: list[_Chunk]) -> list[_Place]:
     places: list[_Place] = []
     for number, some in enumerate(packed):
         gap = rnd.choice((0, 0, 0, 5, 32)) if limits.any_order else 0
-        hosts = [
-            n
-            for n, place in enumerate(places)
-            if place.onto == n
-            and not any(chunk.spread for chunk in (*place.chunks, *some))
-            and place.chunks[0].stage == some[0].stage
-            and not set(place.chunks[0].groups) & set(some[0].groups)
-        ]
-        if limits.aliased and hosts and rnd.random() < 0.3:
-            host = rnd.choice(hosts)
-            others = [p for p in places if p.onto == host]
-            if not any(set(p.chunks[0].groups) & set(some[0].groups) for p in others):
-                places.append(_Place(tuple(some), places[host].mem_type, gap, host))
-                continue
-        places.append(_Place(tuple(some), rnd.choice(limits.mem_types), gap, number))
+        hosts = _hosts(some, places) if limits.aliased and not any(chunk.spread for chunk in some) else []
+        onto = rnd.choice(hosts) if hosts and rnd.random() < 0.3 else number
+        mem_type = rnd.choice(limits.mem_types) if onto == number else places[onto].mem_type
+        places.append(_Place(tuple(some), mem_type, gap, onto))
     return places
+
+
+def _hosts(chunks: list[_Chunk], places: list[_Place]) -> list[int]:
+    """The places in whose memory the chunks may lie, too: no group may have two regions there."""
+    found = []
+    for n, host in enumerate(places):
+        there = {group for other in places if other.onto == n for group in other.groups}
+        if host.onto == n and not host.spread and host.stage == chunks[0].stage and not there & set(chunks[0].groups):
+            found.append(n)
+    return found
 
 
 class _Page(NamedTuple):
@@ -332,7 +336,8 @@ def _rank(rnd: Random, limits: Limits, places: Sequence[_Place], tp_rank: int, a
         segments = []
         for count in counts:
             memory = shared[0].place.mem_type, rnd.choice((0, 0, 1, 3))
-            start = cursors.get(memory, _start(rnd, memory[0])) + rnd.choice((0, 0, 16, 100))
+            base = 0 if memory[0] == "FILE" else rnd.choice((0x1000, 0x7F00_0000_0000, 0xFFFF_8000_0000_0000))
+            start = cursors.get(memory, base) + rnd.choice((0, 0, 16, 100))
             cursors[memory] = start + stride * count
             segments.append((start, count, memory[1]))
         for page in shared:
@@ -348,7 +353,7 @@ def _pages(rnd: Random, place: _Place, tp_rank: int) -> list[_Page]:
     sections = _sections(place, tp_rank)
     name = "+".join(dict.fromkeys(section.name for section in sections))
     pages = [(name, sections)] if sections else []
-    if any(chunk.spread for chunk in place.chunks):
+    if place.spread:
         pages = [(f"{name}#{number}", (section,)) for number, section in enumerate(sections)]
     ends = [max(section.end for section in some) + rnd.choice((0, 0, 0, 3)) for _, some in pages]
     return [_Page(place, name, some, end) for (name, some), end in zip(pages, ends, strict=True)]
@@ -358,8 +363,7 @@ def _sharing(pages: Sequence[_Page]) -> list[list[_Page]]:
     """Pages that lie in the same memory."""
     found: dict[object, list[_Page]] = {}
     for page in pages:
-        spread = any(chunk.spread for chunk in page.place.chunks)
-        found.setdefault(page.name if spread else page.place.onto, []).append(page)
+        found.setdefault(page.name if page.place.spread else page.place.onto, []).append(page)
     return list(found.values())
 
 
@@ -367,10 +371,6 @@ def _counts(rnd: Random, num_blocks: int, most: int) -> list[int]:
     """How many blocks lie in each segment."""
     cuts = sorted(rnd.sample(range(1, num_blocks), rnd.randint(0, most - 1)))
     return [stop - start for start, stop in pairwise([0, *cuts, num_blocks])]
-
-
-def _start(rnd: Random, mem_type: str) -> int:
-    return 0 if mem_type == "FILE" else rnd.choice((0x1000, 0x7F00_0000_0000, 0xFFFF_8000_0000_0000))
 
 
 def _region(page: _Page, segments: Sequence[tuple[int, int, int]], stride: int, anonymous: bool) -> Region:
@@ -381,7 +381,7 @@ def _region(page: _Page, segments: Sequence[tuple[int, int, int]], stride: int, 
         whole.itemsize if opaque else page.length,
         segments,
         block_stride=stride,
-        groups=None if anonymous else page.place.chunks[0].groups,
+        groups=None if anonymous else page.place.groups,
         mem_type=page.place.mem_type,
         sections=None if opaque else page.sections,
     )
@@ -389,34 +389,24 @@ def _region(page: _Page, segments: Sequence[tuple[int, int, int]], stride: int, 
 
 def _sections(place: _Place, tp_rank: int) -> tuple[Section, ...]:
     sections: list[Section] = []
-    cursor = 0
     for chunk in place.chunks:
-        sections += _chunk_sections(chunk, tp_rank, cursor)
-        cursor = max((section.end for section in sections), default=0)
+        sections += _chunk_sections(chunk, tp_rank, max((section.end for section in sections), default=0))
     return tuple(sections)
 
 
-def _chunk_sections(chunk: _Chunk, tp_rank: int, cursor: int) -> list[Section]:
+def _chunk_sections(chunk: _Chunk, tp_rank: int, at: int) -> list[Section]:
     """One after another, or, when all have the same outermost range, row beside row."""
-    styles = [style for style in chunk.styles for _ in style.boxes[tp_rank]]
-    boxes = [box for style in chunk.styles for box in style.boxes[tp_rank]]
-    axes = [_axes(style, chunk.block_tokens, box) for style, box in zip(styles, boxes, strict=True)]
-    outer = {some[0] if some else None for some in axes}
-    beside = len(axes) > 1 and len(outer) == 1 and None not in outer
-    beside = beside and chunk.styles[0].gap != 1
+    held = [(style, _axes(style, chunk.block_tokens, box)) for style in chunk.styles for box in style.boxes[tp_rank]]
+    outer = {axes[:1] for _, axes in held}
+    beside = len(held) > 1 and len(outer) == 1 and () not in outer and chunk.styles[0].gap != 1
+    laid = [_steps(axes[beside:], style.part.itemsize, style.pads) for style, axes in held]
+    row = [sum(extent for _, extent in laid)] * beside
     sections = []
-    inner = []
-    for style, some in zip(styles, axes, strict=True):
-        strides, extent = _steps(some[beside:], style.part.itemsize, style.pads)
-        inner.append((strides, extent + (0 if beside else style.gap)))
-    step = sum(extent for _, extent in inner)
-    for style, some, (strides, extent) in zip(styles, axes, inner, strict=True):
-        part = style.part
-        offset = cursor if beside else cursor + style.gap
-        plain = not beside and not any(style.pads)
-        steps = None if plain else [step] * beside + strides
-        sections.append(Section(part.name, some, part.itemsize, offset=offset, strides=steps, cp=chunk.dealt))
-        cursor += extent
+    for (style, axes), (strides, extent) in zip(held, laid, strict=True):
+        at += 0 if beside else style.gap
+        name, itemsize = style.part.name, style.part.itemsize
+        sections.append(Section(name, axes, itemsize, offset=at, strides=row + strides, cp=chunk.dealt))
+        at += extent
     return sections
 
 

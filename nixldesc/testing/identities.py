@@ -32,15 +32,13 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-__all__ = ["MAY", "MUST", "NEVER", "NONE", "Held", "Identities", "Painted", "all_held", "find"]
+__all__ = ["MUST", "NEVER", "Held", "Identities", "Painted", "all_held", "block_start", "find", "sections_of"]
 
 #: What may happen to a listed byte of dst: nothing, one copy or none, exactly one copy.
 NEVER, MAY, MUST = 0, 1, 2
 
 # What counts beside a section's axes; no axis can have these names by accident.
 _GROUP, _POSITION, _ITEM = "(group)", "(position)", "(item)"
-#: No bytes at all.
-NONE: Addresses = np.zeros(0, np.uint64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,23 +87,20 @@ def all_held(layouts: Mapping[int, Layout], tables: Mapping[int, Tables], null_b
 def _held(
     rank: int, layout: Layout, region: Region, section: Section, ordinal: int, table: Table, null_block: int | None
 ) -> Iterator[Held]:
-    blocks, starts, tokens, devices = [], [], [], []
-    for entry, block in _entries(table, null_block):
-        start, device = _start(region, block)
-        blocks.append(block)
-        starts.append(start)
-        devices.append(device)
-        tokens.append(_tokens(layout, section, entry))
-    for device in sorted(set(devices)) or [region.device_id]:
-        here = np.array(devices, np.uint64) == device
+    found = [
+        (block, *block_start(region, block), _tokens(layout, section, entry))
+        for entry, block in _entries(table, null_block)
+    ]
+    for device in sorted({device for _, _, device, _ in found}) or [region.device_id]:
+        here = [one for one in found if one[2] == device]
         yield Held(
             Memory(rank, region.mem_type, device),
             region,
             section,
             ordinal,
-            np.array(blocks, np.int64)[here],
-            np.array(starts, np.uint64)[here],
-            np.array(tokens, np.int64).reshape(-1, _block_tokens(section) or 1)[here],
+            np.array([block for block, *_ in here], np.int64),
+            np.array([start for _, start, *_ in here], np.uint64),
+            np.array([tokens for *_, tokens in here], np.int64).reshape(-1, _block_tokens(section) or 1),
         )
 
 
@@ -130,7 +125,7 @@ def _tokens(layout: Layout, section: Section, entry: int) -> list[int]:
     return [(turn * layout.cp_size + layout.cp_rank) * grain + i for turn, i in (divmod(at, grain) for at in local)]
 
 
-def _start(region: Region, block: int) -> tuple[int, int]:
+def block_start(region: Region, block: int) -> tuple[int, int]:
     """The address of a block, and its device."""
     if not 0 <= block < region.num_blocks:
         raise ValueError(f"region {region.name!r} has {region.num_blocks} blocks, block {block} is none of them")
@@ -163,7 +158,7 @@ class Identities:
     def __init__(self, srcs: Mapping[int, Layout], dsts: Mapping[int, Layout], held: list[Held]) -> None:
         self._sizes: dict[str, dict[str, int]] = {}  # section -> axis -> its global size
         self._tokens: dict[str, bool] = {}
-        for _, region, section in _sections(srcs, dsts):
+        for _, region, section in sections_of(srcs, dsts):
             self._learn(section, len(region.groups or ()))
         for one in held:
             sizes = self._sizes[one.section.name]
@@ -233,8 +228,9 @@ class Identities:
         """Every index of every dst section must be in the layout of some source."""
         if allow_missing is True:
             return
-        known = np.unique(np.concatenate([NONE, *(self._page(section)[1] for _, _, section in _sections(srcs))]))
-        for rank, region, section in _sections(dsts):
+        held = [self._page(section)[1] for _, _, section in sections_of(srcs)]
+        known = np.unique(np.concatenate(held)) if held else np.zeros(0, np.uint64)
+        for rank, region, section in sections_of(dsts):
             numbers = self._page(section)[1]  # at position 0
             lacking = numbers[find(known, numbers) < 0]
             if lacking.size and section.name not in (allow_missing or ()):
@@ -259,7 +255,8 @@ class Identities:
         return ", ".join(words)
 
 
-def _sections(*sides: Mapping[int, Layout]) -> Iterator[tuple[int, Region, Section]]:
+def sections_of(*sides: Mapping[int, Layout]) -> Iterator[tuple[int, Region, Section]]:
+    """Every section of every region, and whose it is."""
     for side in sides:
         for rank, layout in side.items():
             for region in layout.regions:

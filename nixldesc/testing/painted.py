@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .copies import Copies, DeliveryError, Memory, nixl_copies, planned_copies
-from .identities import MUST, NEVER, NONE, Held, Identities, all_held, find
+from .identities import MUST, NEVER, Held, Identities, all_held, find
 
 if TYPE_CHECKING:
     from nixldesc import Layout
@@ -130,7 +130,8 @@ class _Oracle:
         self.names, self.layouts, self.held, self.copies, self.tokens = names, layouts, held, copies, tokens
         self.painted = self._paint("src", held[0], None)
         self.targets = self._paint("dst", held[1], tokens)
-        self.known = np.sort(np.concatenate([NONE, *(canvas.identity for canvas in self.painted.values())]))
+        listed = [canvas.identity for canvas in self.painted.values()]
+        self.known = np.sort(np.concatenate(listed)) if listed else np.zeros(0, np.uint64)
         self.by_source = dict.fromkeys(layouts[0], 0)
 
     def judge(self) -> Delivery:

@@ -6,10 +6,10 @@ many tokens a block of each holds, which ranks hold which positions, how many bl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
+from itertools import product
 from math import gcd, lcm
 from random import Random
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nixldesc import Blocks, Layout, Region, Section
+
+from .identities import block_start, sections_of
 
 __all__ = ["Request", "Table", "random_request", "random_tables"]
 
@@ -52,8 +54,7 @@ def random_tables(rnd: Random, layout: Layout, num_groups: int, *, most: int = 6
     tables = []
     for group in range(num_groups):
         capacity = min((r.num_blocks for r in _serving(layout, group)), default=0)
-        count = rnd.randint(0, min(most, capacity))
-        tables.append(rnd.sample(range(capacity), count))
+        tables.append(rnd.sample(range(capacity), rnd.randint(0, min(most, capacity))))
     return tuple(tables)
 
 
@@ -87,44 +88,36 @@ def random_request(
     """
     null_block = rnd.choice(null_blocks)
     detail = Random(rnd.getrandbits(32))
-    sides = (
-        _side(detail, "src", srcs, most, null_block),
-        _side(detail, "dst", dsts, most, null_block),
-    )
+    sides = _side(detail, srcs, most, null_block), _side(detail, dsts, most, null_block)
     links = [_Link.of(sides, spans, most) for spans in _linked(sides)]
     lengths = [link.longest for link in links if link.of_tokens]
     total = None
     if totals and lengths and all(link.exact for link in links) and rnd.random() < 0.4:
         total = rnd.randint(0, min(lengths))
     how = _How(trimmed and rnd.random() < 0.5, null_block is not None and rnd.random() < 0.5, total, senders)
-    lists: dict[tuple[str, int, int], _List] = {}
+    lists: _Lists = {}
     for link in links:
         _draw(rnd, detail, link, lists, how)
-    return Request(
-        _tables(detail, sides[0], lists, null_block),
-        _tables(detail, sides[1], lists, null_block),
-        null_block,
-        total,
-    )
+    src_blocks, dst_blocks = (_tables(detail, number, sides[number], lists, null_block) for number in (0, 1))
+    return Request(src_blocks, dst_blocks, null_block, total)
 
 
 # -- which groups speak of the same ------------------------------------------------------------
 
-Node = tuple[str, int]  # a side and its group
+Node = tuple[int, int]  # a side (0: src, 1: dst) and its group
 
 
 class _Side(NamedTuple):
-    name: str
     layouts: Mapping[int, Layout]
     num_groups: int
     pools: Mapping[int, list[list[int]]]  # rank -> for each group the ids to take from
 
 
-def _side(rnd: Random, name: str, layouts: Mapping[int, Layout], most: int, null_block: int | None) -> _Side:
-    named = [g for x in layouts.values() for r in x.regions for g in r.groups or ()]
-    count = 1 + max(named, default=0)
-    pools = {rank: _pools(rnd, layout, count, most, null_block) for rank, layout in layouts.items()}
-    return _Side(name, layouts, count, pools)
+def _side(rnd: Random, layouts: Mapping[int, Layout], most: int, null_block: int | None) -> _Side:
+    count = 1 + max((g for x in layouts.values() for r in x.regions for g in r.groups or ()), default=0)
+    return _Side(
+        layouts, count, {rank: _pools(rnd, layout, count, most, null_block) for rank, layout in layouts.items()}
+    )
 
 
 class _List(NamedTuple):
@@ -136,6 +129,9 @@ class _List(NamedTuple):
     plain: bool
 
 
+_Lists: TypeAlias = dict[tuple[int, int, int], _List]  # side, group, rank
+
+
 def _groups(region: Region, num_groups: int) -> tuple[int, ...]:
     return tuple(range(num_groups)) if region.groups is None else region.groups
 
@@ -144,27 +140,26 @@ def _serving(layout: Layout, group: int) -> list[Region]:
     return [r for r in layout.regions if r.groups is None or group in r.groups]
 
 
-def _sections(side: _Side) -> Iterator[tuple[Section, tuple[int, ...]]]:
-    for layout in side.layouts.values():
-        for region in layout.regions:
-            for section in region.sections:
-                yield section, _groups(region, side.num_groups)
+def _held(layout: Layout, group: int) -> list[Section]:
+    return [section for region in _serving(layout, group) for section in region.sections]
 
 
 def _linked(sides: tuple[_Side, _Side]) -> list[dict[Node, Fraction]]:
     """Groups that must agree, each with the span of its blocks in a common measure."""
-    by_name: dict[str, list[tuple[Section, tuple[int, ...]]]] = {}
-    for section, groups in _sections(sides[0]):
-        by_name.setdefault(section.name, []).append((section, groups))
+    src, dst = sides
+    by_name: dict[str, list[tuple[Region, Section]]] = {}
+    for _, region, section in sections_of(src.layouts):
+        by_name.setdefault(section.name, []).append((region, section))
     edges: dict[Node, dict[Node, Fraction]] = {
-        (side.name, group): {} for side in sides for group in range(side.num_groups)
+        (number, group): {} for number, side in enumerate(sides) for group in range(side.num_groups)
     }
-    for section, groups in _sections(sides[1]):
-        for other, other_groups in by_name.get(section.name, ()):
+    for _, region, section in sections_of(dst.layouts):
+        for other_region, other in by_name.get(section.name, ()):
             ratio = Fraction(section.block_tokens or 1, other.block_tokens or 1)
-            for g, h in zip(other_groups, groups, strict=True):
-                edges["src", g]["dst", h] = ratio
-                edges["dst", h]["src", g] = 1 / ratio
+            groups = _groups(other_region, src.num_groups), _groups(region, dst.num_groups)
+            for g, h in zip(*groups, strict=True):
+                edges[0, g][1, h] = ratio
+                edges[1, h][0, g] = 1 / ratio
     found: list[dict[Node, Fraction]] = []
     for start in edges:
         if any(start in spans for spans in found):
@@ -172,10 +167,9 @@ def _linked(sides: tuple[_Side, _Side]) -> list[dict[Node, Fraction]]:
         spans = {start: Fraction(1)}
         queue = [start]
         for node in queue:
-            for other_node, ratio in edges[node].items():
-                if other_node not in spans:
-                    spans[other_node] = spans[node] * ratio
-                    queue.append(other_node)
+            new = {there: spans[node] * ratio for there, ratio in edges[node].items() if there not in spans}
+            spans |= new
+            queue += new
         found.append(spans)
     return found
 
@@ -206,21 +200,25 @@ class _Link(NamedTuple):
 
     @classmethod
     def of(cls, sides: tuple[_Side, _Side], spans: Mapping[Node, Fraction], most: int) -> _Link:
-        by_name = {side.name: side for side in sides}
-        sizes = {node: _block_tokens(by_name[node[0]], node[1]) for node in spans}
-        of_tokens = any(sizes.values())
-        tokens = {node: max(held, default=1) for node, held in sizes.items()}
-        one = next(iter(spans))
-        ratios = all(span * tokens[one] == spans[one] * tokens[node] for node, span in spans.items())
-        exact = ratios and all(len(held) <= 1 for held in sizes.values())
-        common = lcm(*(span.denominator for span in spans.values()))
-        together = gcd(*(int(span * common) for span in spans.values()))
-        unit = spans[one] / tokens[one] if exact else Fraction(together, 2 * common)
-        units = {node: int(span / unit) for node, span in spans.items()}
-        longest = min(_room(by_name[name], group, most) * units[name, group] for name, group in spans)
+        sizes = {
+            (side, group): {s.block_tokens for x in sides[side].layouts.values() for s in _held(x, group)} - {0}
+            for side, group in spans
+        }
+        units = {node: max(held, default=1) for node, held in sizes.items()}
+        alike = len({span / units[node] for node, span in spans.items()}) == 1
+        exact = alike and all(len(held) <= 1 for held in sizes.values())
+        if not exact:  # a unit is half of what all blocks are multiples of
+            common = lcm(*(span.denominator for span in spans.values()))
+            whole = gcd(*(int(span * common) for span in spans.values()))
+            units = {node: int(2 * span * common) // whole for node, span in spans.items()}
+        rooms = {
+            (side, group): min([most, *(len(pools[group]) for pools in sides[side].pools.values())])
+            for side, group in spans
+        }
+        longest = min(rooms[node] * units[node] for node in spans)
         if not exact and any(layout.cp_tokens for side in sides for layout in side.layouts.values()):
             raise ValueError("with cp_tokens all sections that share a list must have the same block_tokens")
-        return cls(sides, units, longest, of_tokens, exact)
+        return cls(sides, units, longest, any(sizes.values()), exact)
 
     def has(self, layout: Layout, node: Node, length: int) -> int:
         """How many entries the list of a rank has for a sequence of that length."""
@@ -234,101 +232,68 @@ class _Link(NamedTuple):
         """Whether two plain lists need no guess: it is said how many tokens they stand for, or they agree."""
         if how.tokens is not None and self.of_tokens:
             return True
-        if how.trimmed:
-            return False
-        sharded = any(
-            _sharded(layout, group)
-            for side in self.sides
-            for name, group in self.spans
-            if name == side.name
-            for layout in side.layouts.values()
-        )
-        equal = len(set(self.spans.values())) == 1
-        return equal or not (sharded or any(length % span for span in self.spans.values()))
-
-
-def _block_tokens(side: _Side, group: int) -> set[int]:
-    """The tokens of a block, as the sections of a group have them."""
-    regions = [region for layout in side.layouts.values() for region in _serving(layout, group)]
-    return {section.block_tokens for region in regions for section in region.sections} - {0}
+        dealt = any(_sharded(x, group) for side, group in self.spans for x in self.sides[side].layouts.values())
+        whole = not dealt and all(length % span == 0 for span in self.spans.values())
+        return not how.trimmed and (whole or len(set(self.spans.values())) == 1)
 
 
 def _sharded(layout: Layout, group: int) -> bool:
     """Whether context parallelism deals this group's tokens out."""
-    return layout.cp_size > 1 and any(
-        section.cp and section.block_tokens for region in _serving(layout, group) for section in region.sections
-    )
+    return layout.cp_size > 1 and any(section.cp and section.block_tokens for section in _held(layout, group))
 
 
-def _draw(rnd: Random, detail: Random, link: _Link, lists: dict[tuple[str, int, int], _List], how: _How) -> None:
+def _draw(rnd: Random, detail: Random, link: _Link, lists: _Lists, how: _How) -> None:
     """Choose one length for all of them, and what each rank's list says of it."""
     shortest = 0 if detail.random() < 0.05 else min(1, link.longest)
     length = rnd.randint(shortest, max(shortest, link.longest))
     if how.tokens is not None and link.of_tokens:
         length = how.tokens
     both_plain = link.fits(length, how)
-    plain_side = rnd.choice(link.sides).name
+    plain_side = rnd.randrange(2)
     for node in link.spans:
-        name, group = node
-        side = next(side for side in link.sides if side.name == name)
+        side, group = node
+        layouts = link.sides[side].layouts
         known: dict[int, _List] = {}
-        for rank, layout in side.layouts.items():
+        for rank, layout in layouts.items():
             # Replicas must agree, so that any of them may be the source.
-            who = rank if name == "dst" else layout.cp_rank if _sharded(layout, group) else -1
+            who = rank if side else layout.cp_rank if _sharded(layout, group) else -1
             if who not in known:
-                plain = (name == plain_side or both_plain) and detail.random() < 0.6
+                plain = (side == plain_side or both_plain) and detail.random() < 0.6
                 known[who] = _window(detail, link.has(layout, node, length), plain, how)
-            lists[name, group, rank] = known[who]
-        if name == "src" and how.senders == "all":
-            _share_out(detail, side, group, lists)
+            lists[side, group, rank] = known[who]
+        if not side and how.senders == "all":
+            _share_out(detail, layouts, group, lists)
 
 
-def _share_out(rnd: Random, side: _Side, group: int, lists: dict[tuple[str, int, int], _List]) -> None:
-    """Leave each entry to ranks of which no two hold the same bytes at the same place."""
-    whole = {rank: lists[side.name, group, rank] for rank in side.layouts}
+def _share_out(rnd: Random, layouts: Mapping[int, Layout], group: int, lists: _Lists) -> None:
+    """Leave each entry to source ranks of which no two hold the same bytes at the same place."""
+    whole = {rank: lists[0, group, rank] for rank in layouts}
     taken: dict[int, list[int]] = {rank: [] for rank in whole}
     for entry in sorted({entry for one in whole.values() for entry in one.entries}):
         chosen: list[int] = []
         for rank in rnd.sample(sorted(whole), len(whole)):
-            layout = side.layouts[rank]
-            others = [side.layouts[other] for other in chosen]
-            if entry in whole[rank].entries and not any(_overlap(layout, other, group) for other in others):
+            mine = layouts[rank]
+            if entry in whole[rank].entries and not any(_overlap(mine, layouts[other], group) for other in chosen):
                 chosen.append(rank)
                 taken[rank].append(entry)
     for rank, one in whole.items():
         if taken[rank] != list(one.entries):
             real = [known for entry, known in zip(one.entries, one.real, strict=True) if entry in taken[rank]]
-            lists[side.name, group, rank] = _List(tuple(taken[rank]), tuple(real), one.total, False)
+            lists[0, group, rank] = _List(tuple(taken[rank]), tuple(real), one.total, False)
 
 
 def _overlap(one: Layout, other: Layout, group: int) -> bool:
     """Whether two ranks hold bytes of one section and one position."""
-    theirs = [section for region in _serving(other, group) for section in region.sections]
-    for region in _serving(one, group):
-        for section in region.sections:
-            apart = section.cp and section.block_tokens > 0 and one.cp_rank != other.cp_rank
-            if not apart and any(_meet(section, there) for there in theirs if there.name == section.name):
-                return True
+    for section, there in product(_held(one, group), _held(other, group)):
+        apart = section.cp and section.block_tokens > 0 and one.cp_rank != other.cp_rank
+        if section.name == there.name and not apart and _meet(section, there):
+            return True
     return False
 
 
 def _meet(one: Section, other: Section) -> bool:
-    boxes = _box(one), _box(other)
-    return all(boxes[0][name] & boxes[1][name] for name in boxes[0])
-
-
-def _box(section: Section) -> dict[str, set[int]]:
-    """For each axis the indices that are held."""
-    found: dict[str, set[int]] = {}
-    for axis in section.axes:
-        steps = [step * axis.unit for step in range(axis.start, axis.stop)]
-        found[axis.name] = {index + step for index in found.get(axis.name, {0}) for step in steps}
-    return found
-
-
-def _room(side: _Side, group: int, most: int) -> int:
-    """Blocks that a list of this group may have."""
-    return min([most, *(len(pools[group]) for pools in side.pools.values())])
+    held = {axis: (start, stop) for axis, start, stop in other.geometry.box}
+    return all(start < held[axis][1] and held[axis][0] < stop for axis, start, stop in one.geometry.box)
 
 
 def _window(rnd: Random, total: int, plain: bool, how: _How) -> _List:
@@ -356,34 +321,19 @@ def _pools(rnd: Random, layout: Layout, num_groups: int, most: int, null_block: 
         if rnd.random() < 0.25:
             rnd.shuffle(ids)
         pools.append([block for block in ids if block != null_block])
-    if _shares_memory(layout, num_groups):
-        pools = _parted(layout, pools, most)
+    # What lies in the same memory is one range to register; what several groups name is the same memory, too.
+    lies = len(layout.memory_ranges()) < sum(len(region.segments) for region in layout.regions)
+    if lies or any(len(_groups(region, num_groups)) > 1 for region in layout.regions):
+        return _parted(layout, pools, most)
     return pools
-
-
-def _shares_memory(layout: Layout, num_groups: int) -> bool:
-    """Whether two groups of this rank address the same bytes."""
-    spans: list[_Span] = []
-    for region in layout.regions:
-        if len(_groups(region, num_groups)) > 1:
-            return True
-        for base, count, device in region.segments.tolist():
-            end = base + (count - 1) * region.block_stride + region.block_len
-            spans.append((region.mem_type, device, base, end))
-    spans.sort()
-    return any(_clash(first, second) for first, second in pairwise(spans))
 
 
 _Span = tuple[str, int, int, int]  # memory type, device, first address, end
 
 
 def _span(region: Region, block: int) -> _Span:
-    for base, count, device in region.segments.tolist():
-        if block < count:
-            start = base + block * region.block_stride
-            return region.mem_type, device, start, start + region.block_len
-        block -= count
-    raise ValueError(f"region {region.name!r} has too few blocks")
+    start, device = block_start(region, block)
+    return region.mem_type, device, start, start + region.block_len
 
 
 def _clash(one: _Span, other: _Span) -> bool:
@@ -407,16 +357,13 @@ def _parted(layout: Layout, pools: list[list[int]], most: int) -> list[list[int]
 
 
 def _tables(
-    rnd: Random,
-    side: _Side,
-    lists: Mapping[tuple[str, int, int], _List],
-    null_block: int | None,
+    rnd: Random, number: int, side: _Side, lists: _Lists, null_block: int | None
 ) -> dict[int, tuple[Table, ...]]:
     found = {}
     for rank, pools in side.pools.items():
         tables = []
         for group, pool in enumerate(pools):
-            what = lists[side.name, group, rank]
+            what = lists[number, group, rank]
             chosen = pool[: sum(what.real)]
             if rnd.random() < 0.3:
                 chosen.reverse()
