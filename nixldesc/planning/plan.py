@@ -10,9 +10,9 @@ Down one flight of stairs, each step a function of what the step before returned
 
     families_of     dst regions that look alike to all sources          families.py
     template_of     who sends what, in which lanes, once per family     template.py (sources.py, overlap.py)
-    sendings_of     the lanes of each source and memory type            build.py
+    sendings_of     the lanes of each source and memory type            pairs.py
     lists_of        what both lists are, whatever the addresses         lists.py
-    pairs_of        their columns, when somebody looks                  build.py
+    pairs_of        their columns, when somebody looks                  pairs.py
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from nixldesc.memory.layout import Layout
 from nixldesc.memory.sections import Section
 from nixldesc.planning.binding import prove_same_shape
 from nixldesc.planning.block_tables import BlockTables, Side, Stand
-from nixldesc.planning.build import Room, Sending, is_small, pair_of, pairs_of, sendings_of
 from nixldesc.planning.families import Allowed, Source, families_of
 from nixldesc.planning.limits import Limits
 from nixldesc.planning.meeting import Deal
+from nixldesc.planning.pairs import Room, Sending, is_small, pair_of, pairs_of, sendings_of
 from nixldesc.planning.sources import Rule, Rules, Seat
 from nixldesc.planning.template import Template, template_of
 from nixldesc.request.lists import BlockTables as Lists
