@@ -21,7 +21,7 @@ them. Five ways suffice, and in all of them an id is an affine function of block
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
@@ -38,11 +38,11 @@ __all__ = [
     "WHERE",
     "Columns",
     "DerivedNames",
+    "Groups",
     "IdForm",
     "Laid",
     "Pages",
     "columns_of",
-    "has_twice",
     "id_form",
     "laid_of",
     "made_columns",
@@ -66,6 +66,9 @@ WHERE = 3
 #: A page: the sections of one block.
 Page = tuple[Section, ...]
 
+#: The groups that a region takes; None for every group.
+Groups = tuple[int, ...] | None
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
@@ -78,7 +81,7 @@ class Columns:
 
     numbers: NDArray[np.uint64]
     mem_types: tuple[str, ...]
-    groups: tuple[tuple[int, ...] | None, ...]
+    groups: tuple[Groups, ...]
     pieces: Mapping[int, NDArray[np.uint64]]
     #: Whether no region has sub-blocks, runs or several segments: a row each, ids are blocks.
     plain: bool
@@ -142,7 +145,7 @@ _put_numbers, _put_mem_types, _put_groups, _put_pieces, _put_plain = (
 def made_columns(
     numbers: NDArray[np.uint64],
     mem_types: tuple[str, ...],
-    groups: tuple[tuple[int, ...] | None, ...],
+    groups: tuple[Groups, ...],
     pieces: Mapping[int, NDArray[np.uint64]],
     plain: bool,
 ) -> Columns:
@@ -187,16 +190,16 @@ class Pages(NamedTuple):
         """Return the pages of regions without sections."""
         return cls(((),), (0,) * regions, ((),) * regions)
 
+    @property
+    def have_parts(self) -> bool:
+        """Whether a section's name is there twice: both are parts of one array."""
+        flat = list(chain.from_iterable(self.names))
+        return len(set(flat)) < len(flat)
+
     def sections(self, region: int) -> tuple[Section, ...]:
         """Return a region's sections as objects."""
         page = self.kinds[self.of[region]]
         return tuple([renamed(section, name) for section, name in zip(page, self.names[region], strict=True)])
-
-
-def has_twice(names: Iterable[Iterable[str]]) -> bool:
-    """Whether any name is there twice."""
-    flat = list(chain.from_iterable(names))
-    return len(set(flat)) < len(flat)
 
 
 def pages_of(regions: Sequence[Region]) -> Pages:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nixldesc._check import brief
 from nixldesc.errors import GeometryError
-from nixldesc.memory.columns import Columns, Laid, Pages, has_twice
+from nixldesc.memory.columns import Columns, Laid, Pages
 from nixldesc.memory.region import Region
 from nixldesc.memory.sections import MAX_RUNS, MAX_WOVEN_RUNS, Section
 
@@ -219,7 +219,7 @@ def _prove_inside(names: Sequence[str], block_lens: Iterable[int], pages: Pages,
 
 
 def _prove_parts(names: Sequence[str], pages: Pages) -> None:
-    if not has_twice(pages.names):
+    if not pages.have_parts:
         return
     first: dict[str, tuple[Any, str]] = {}
     for region, number, named in zip(names, pages.of, pages.names, strict=True):

@@ -6,17 +6,17 @@ block_tokens. A table of "every group" (None) is any of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import gcd
 from typing import Any, NamedTuple
 
 from nixldesc.errors import PeerMismatchError
+from nixldesc.memory.columns import Groups
 from nixldesc.planning.meeting import Deal
+from nixldesc.planning.sources import Holder, Want
+from nixldesc.planning.template import Template
 
-__all__ = ["BlockTables", "Groups", "Stand"]
-
-#: The groups that a region takes, None for every group.
-Groups = tuple[int, ...] | None
+__all__ = ["prove_tables"]
 
 
 class Stand(NamedTuple):
@@ -45,12 +45,18 @@ class Stand(NamedTuple):
 
 
 class Side(NamedTuple):
-    """One side of regions that meet: a source's key or None for the destination, its region's name and groups."""
+    """One side of a section that regions which meet have: its region's name and groups, and what its tables mean."""
 
     region: str
     groups: Groups
     stand: Stand
     block_tokens: int
+
+    @classmethod
+    def of(cls, has: Want | Holder, groups: Groups) -> Side:
+        """Return the side of what is wanted or held in a region of such groups."""
+        tokens = has.section.block_tokens
+        return cls(has.region, groups, Stand.of(has.deal, tokens), tokens)
 
 
 # Never "give it a group of its own" alone: a swizzled cache that follows that is planned, and wrong.
@@ -61,7 +67,18 @@ _ADVICE = (
 )
 
 
-class BlockTables:
+def prove_tables(templates: Iterable[Template]) -> None:
+    """Raise :class:`PeerMismatchError` where the groups of regions do not pair or a table would mean two things."""
+    tables = _BlockTables()
+    for family, takes, _ in templates:
+        mine = [Side.of(slot.want, family.dst.groups) for slot in family.slots]
+        for take in takes:
+            slot, member = family.slots[take.slot], family.members[take.member]
+            theirs = Side.of(slot.holders[take.holder], member.alike.groups)
+            tables.prove(member.key, theirs, mine[take.slot], slot.want.name)
+
+
+class _BlockTables:
     """The meanings seen so far."""
 
     def __init__(self) -> None:
@@ -70,7 +87,7 @@ class BlockTables:
         self._ratios: dict[tuple[int, int | None, int | None], tuple[tuple[int, int], str]] = {}
 
     def prove(self, rank: int, src: Side, dst: Side, name: str) -> None:
-        """Raise :class:`PeerMismatchError` where the regions' groups do not pair or a table would mean two things."""
+        """Hold a section that comes from source `rank` against what was seen."""
         common = gcd(src.block_tokens, dst.block_tokens) or 1
         ratio = (src.block_tokens // common or 1, dst.block_tokens // common or 1)
         key = (rank, src.groups, dst.groups, src.stand, dst.stand, ratio)

@@ -48,7 +48,7 @@ def costs_of(
         for take in template.takes:
             boxes.setdefault((take.slot, take.member), []).append(take)
         for (slot, member), takes in boxes.items():
-            source = sources[family.sources[member]]
+            source = sources[family.members[member].source]
             name = family.slots[slot].want.name
             number = [s.want.name for s in family.slots].index(name)
             nbytes = sum(template.nbytes(take) for take in takes)
@@ -60,7 +60,8 @@ def costs_of(
                 if slot in run.lane.slots
             ]
             runs, length = sum(lane.runs * subs for lane, subs in lanes), min(lane.length for lane, _ in lanes)
-            for here, there in zip(family.dst.tolist(), family.src[member].tolist(), strict=True):
+            regions = family.dst.regions, family.members[member].alike.regions
+            for here, there in zip(*(numbers.tolist() for numbers in regions), strict=True):
                 section = dst.pages.names[here][number]
                 src_region, dst_region = source.layout.names[there], dst.names[here]
                 row_count = rows.get((source.key, src_region, dst_region, section), 0)

@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 
 from nixldesc._check import as_int, brief
 from nixldesc.errors import BlockIdError, GeometryError
-from nixldesc.memory.columns import Columns
 from nixldesc.memory.ids import as_null, group_lists, out_of_range, read_ids
 from nixldesc.memory.layout import Layout
 from nixldesc.planning.boxes import Box, choose, held_of, volume
-from nixldesc.planning.families import Family, Slot, Source
+from nixldesc.planning.families import Alike, Family, Slot, Source
 from nixldesc.planning.meeting import Deal
 from nixldesc.planning.sources import box_of
 from nixldesc.planning.template import SlotTake, Template
@@ -95,7 +94,7 @@ def holes_of(
                 continue
             found = list(_slot_holes(dst, sources, family, slot, takes, request, wrong))
             if found:
-                holes += [(region, number, found) for region in family.dst.tolist()]
+                holes += [(region, number, found) for region in family.dst.regions.tolist()]
     holes.sort(key=lambda hole: hole[:2])
     named = dst.pages.names
     return [(named[region][slot], *hole) for region, slot, found in holes for hole in found]
@@ -125,23 +124,21 @@ def _slot_holes(
     held = [slot.holders[take.holder] for take in takes]
     unit = _unit(section.block_tokens, deal, [(holder.section.block_tokens, holder.deal) for holder in held])
     per_block = max(section.block_tokens // unit, 1)
-    groups = _groups(dst.columns, int(family.dst[0]), len(request.dst))
-    for turn, group in enumerate(groups):
-        entries = _entries(request.dst, group, dst, family.dst, request.null_block, "dst_blocks")
+    for turn, group in enumerate(_groups(family.dst, len(request.dst))):
+        entries = _entries(request.dst, group, dst, family.dst.regions, request.null_block, "dst_blocks")
         local = entries.numbers[:, None] * per_block + np.arange(per_block)
         at = _global(local, deal, unit)
         arrives = []
         for take, holder in zip(takes, held, strict=True):
-            source = sources[family.sources[take.member]]
-            lists = request.src.get(source.key, ())
-            regions = family.src[take.member]
+            source, key, alike = family.members[take.member]
+            lists = request.src.get(key, ())
             own = _owned(at, holder.deal, unit)
-            there = _groups(source.layout.columns, int(regions[0]), len(lists))
+            there = _groups(alike, len(lists))
             if not lists or turn >= len(there):
                 arrives.append((own, np.zeros_like(own)))
                 continue
-            what = f"src_blocks[{source.key}]"
-            given = _entries(lists, there[turn], source.layout, regions, request.null_block, what)
+            layout, what = sources[source].layout, f"src_blocks[{key}]"
+            given = _entries(lists, there[turn], layout, alike.regions, request.null_block, what)
             block = _local(at, holder.deal, unit) // max(holder.section.block_tokens // unit, 1)
             arrives.append((own, own & np.isin(block, given.numbers)))
         bad = _judge(wanted, [take.box for take in takes], arrives, wrong)
@@ -205,9 +202,8 @@ def _local(at: NDArray[np.int64], deal: Deal, unit: int) -> NDArray[np.int64]:
     return at // (grain * deal.size) * grain + at % grain
 
 
-def _groups(columns: Columns, region: int, given: int) -> Sequence[int]:
-    groups = columns.groups[region]
-    return range(given) if groups is None else groups
+def _groups(alike: Alike, given: int) -> Sequence[int]:
+    return range(given) if alike.groups is None else alike.groups
 
 
 def _entries(

@@ -5,7 +5,7 @@
     dst region      l0   l1   l2  ...  l79          80 layers of one page
     source 0        l0   l1   l2  ...  l79          whose sections lie in regions of one page there, too
     source 1        l0   l1   l2  ...  l79
-    family          one template (who sends what, lanes)  x  members: dst region numbers, src region numbers
+    family          one template (who sends what, lanes)  x  its regions here, and those of each member that they meet
 
 What two regions must share to be alike is their key: the shapes of their pages without the global index, and for each
 section its holders: which source, which of its regions (counted anew for each destination region), which page, and how
@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 
 from nixldesc._check import few
 from nixldesc.errors import PeerMismatchError
-from nixldesc.memory.columns import Page, has_twice
+from nixldesc.memory.columns import Groups, Page
 from nixldesc.memory.layout import Layout
 from nixldesc.memory.sections import Section, renamed
 from nixldesc.planning.boxes import PartIndex
 from nixldesc.planning.limits import MAX_FAMILIES, Limits
-from nixldesc.planning.meeting import deal_of
+from nixldesc.planning.meeting import Deal
 from nixldesc.planning.sources import Holder, Rank, Rule, Rules, Want, box_of, too_entangled
 
-__all__ = ["Allowed", "Family", "Member", "Slot", "Source", "families_of"]
+__all__ = ["Alike", "Allowed", "Family", "Member", "Slot", "Source", "families_of"]
 
 #: True: any section may lack a source.
 Allowed = Literal[True] | Collection[str]
@@ -41,13 +41,6 @@ class Source(NamedTuple):
 
     key: int
     layout: Layout
-
-
-class Member(NamedTuple):
-    """One of the source regions that a family's destination regions meet: the source's number, and what it is there."""
-
-    source: int
-    region: int
 
 
 class Held(NamedTuple):
@@ -68,13 +61,32 @@ class Slot(NamedTuple):
     ranks: tuple[Rank, ...]
 
 
-class Family(NamedTuple):
-    """Alike destination regions: `dst[m]` meets `src[s][m]` of source ``sources[s]``."""
+class Alike(NamedTuple):
+    """Alike regions of one layout: their numbers, and what all of them share."""
 
+    regions: NDArray[np.int64]
+    groups: Groups
+    mem_type: str
+
+
+class Member(NamedTuple):
+    """Alike regions of one source (its number among the sources, its key), each of which meets one of a family's."""
+
+    source: int
+    key: int
+    alike: Alike
+
+
+class Family(NamedTuple):
+    """Alike destination regions: ``dst.regions[m]`` meets ``member.alike.regions[m]`` of each member.
+
+    `name` is the first region's, for words. What later steps ask of layouts is in here, but for addresses.
+    """
+
+    name: str
     slots: tuple[Slot, ...]
-    sources: tuple[int, ...]
-    dst: NDArray[np.int64]
-    src: tuple[NDArray[np.int64], ...]
+    dst: Alike
+    members: tuple[Member, ...]
 
 
 def families_of(
@@ -82,10 +94,9 @@ def families_of(
 ) -> tuple[list[Family], tuple[str, ...], tuple[str, ...]]:
     """Return the families, the names of dst sections without a source, and those of source sections unknown to dst."""
     finder = _aligned(dst, sources, rules) or _Names(dst, sources, limits)
-    alike = list(finder.alike(rules))
+    met = list(finder.met(rules))
     missing = finder.missing(allowed)
-    families = [Family(*finder.slots(int(regions[0]), rules), regions, src) for regions, src in alike]
-    return families, missing, finder.unused()
+    return [finder.family(here, there, rules) for here, there in met], missing, finder.unused()
 
 
 def _prove_few(families: int) -> None:
@@ -97,6 +108,13 @@ def _prove_few(families: int) -> None:
         )
 
 
+def _deal_of(layout: Layout, section: Section) -> Deal:
+    """Return which tokens of `section` the layout's rank holds."""
+    if layout.cp_size == 1 or not section.cp or not section.block_tokens:
+        return Deal()
+    return Deal(layout.cp_rank, layout.cp_size, layout.cp_tokens or section.block_tokens)
+
+
 def _ranks(sources: Sequence[Source], held: Sequence[Held]) -> tuple[Rank, ...]:
     """Return the sources that hold a section, ascending, with the tokens that each has of it."""
     found: dict[int, Rank] = {}
@@ -104,12 +122,17 @@ def _ranks(sources: Sequence[Source], held: Sequence[Held]) -> tuple[Rank, ...]:
         if source not in found:
             key, layout = sources[source]
             section = layout.pages.kinds[layout.pages.of[region]][slot]
-            found[source] = Rank(source, key, deal_of(layout, section))
+            found[source] = Rank(source, key, _deal_of(layout, section))
     return tuple([found[number] for number in sorted(found)])
 
 
+def _alike(layout: Layout, regions: NDArray[np.int64]) -> Alike:
+    columns, first = layout.columns, int(regions[0])
+    return Alike(regions, columns.groups[first], columns.mem_types[first])
+
+
 #: Numbers of alike destination regions, and for each of their members the source regions that they meet.
-Alike = tuple[NDArray[np.int64], tuple[NDArray[np.int64], ...]]
+Met = tuple[NDArray[np.int64], tuple[NDArray[np.int64], ...]]
 
 
 class _Finder:
@@ -126,26 +149,36 @@ class _Finder:
         """Return all holders of one section's name."""
         return self.held(region, slot)
 
-    def alike(self, rules: Rules) -> Iterator[Alike]:
+    def met(self, rules: Rules) -> Iterator[Met]:
         """Yield alike regions: their numbers, and for each member theirs."""
         raise NotImplementedError
 
-    def slots(self, region: int, rules: Rules) -> tuple[tuple[Slot, ...], tuple[int, ...]]:
+    def family(self, here: NDArray[np.int64], there: tuple[NDArray[np.int64], ...], rules: Rules) -> Family:
+        """Return a family of regions that :meth:`met` yields: what its first one is, and all that it meets."""
+        region = int(here[0])
+        slots, met = self._slots(region, rules)
+        members = [
+            Member(source, self.sources[source].key, _alike(self.sources[source].layout, regions))
+            for source, regions in zip(met, there, strict=True)
+        ]
+        return Family(self.dst.names[region], slots, _alike(self.dst, here), tuple(members))
+
+    def _slots(self, region: int, rules: Rules) -> tuple[tuple[Slot, ...], list[int]]:
         """Return the slots of a region that have holders, and the source of each member."""
         members: dict[tuple[int, int], int] = {}
         slots = []
         page = self.dst.pages.kinds[self.dst.pages.of[region]]
         for number, (section, name) in enumerate(zip(page, self.dst.pages.names[region], strict=True)):
-            want = Want(renamed(section, name), name, self.dst.names[region], deal_of(self.dst, section))
+            want = Want(renamed(section, name), name, self.dst.names[region], _deal_of(self.dst, section))
             holders, of = [], []
             for source, there, slot in self.held(region, number):
                 of.append(members.setdefault((source, there), len(members)))
                 layout = self.sources[source].layout
                 held = layout.pages.kinds[layout.pages.of[there]][slot]
-                holders.append(Holder(source, held, layout.names[there], deal_of(layout, held)))
+                holders.append(Holder(source, held, layout.names[there], _deal_of(layout, held)))
             ranks = _ranks(self.sources, self.everywhere(region, number))
             slots.append(Slot(want, rules.of(name), tuple(holders), tuple(of), ranks))
-        return tuple(slots), tuple([source for source, _ in members])
+        return tuple(slots), [source for source, _ in members]
 
 
 class _Same(_Finder):
@@ -154,7 +187,7 @@ class _Same(_Finder):
     def held(self, region: int, slot: int) -> Sequence[Held]:
         return [Held(source, region, slot) for source in range(len(self.sources))]
 
-    def alike(self, rules: Rules) -> Iterator[Alike]:
+    def met(self, rules: Rules) -> Iterator[Met]:
         layouts = (self.dst, *[source.layout for source in self.sources])
         columns: list[tuple[Any, ...]] = []
         for layout in layouts:
@@ -183,7 +216,7 @@ def _aligned(dst: Layout, sources: Sequence[Source], rules: Rules) -> _Same | No
     names = dst.pages.names
     if rules.named or not sources or any(source.layout.pages.names != names for source in sources):
         return None
-    return None if has_twice(names) else _Same(dst, sources)
+    return None if dst.pages.have_parts else _Same(dst, sources)
 
 
 class _Names(_Finder):
@@ -236,7 +269,7 @@ class _Names(_Finder):
         pages = self._shapes[layout].pages
         return pages.kinds[pages.of[region]][slot]
 
-    def alike(self, rules: Rules) -> Iterator[Alike]:
+    def met(self, rules: Rules) -> Iterator[Met]:
         groups: dict[Any, tuple[list[int], list[tuple[int, ...]]]] = {}
         for region, key, members in self._regions(rules):
             regions, met = groups.setdefault(key, ([], []))

@@ -5,7 +5,7 @@
     a message of a kilobyte      pages whose bytes lie the other way round: a lane for every byte
                                  parts that overlap one another: every part of a box held against all that is missing
                                  regions of which no two are alike: each is planned apart
-    what is bounded              lanes (each becomes a row of both lists), steps (each about a microsecond), families
+    what is bounded              lanes (each becomes a region of both lists), steps (each about a microsecond), families
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ AT_ONCE = 2**5
 class Limits:
     """What one plan of so many sources has left."""
 
-    __slots__ = ("lanes", "steps")
+    __slots__ = ("lanes", "regions", "steps")
 
     def __init__(self, sources: int = 1) -> None:
         sources = max(sources, 1)
-        self.lanes, self.steps = MAX_LANES * sources, MAX_STEPS * sources
+        self.lanes = self.regions = MAX_LANES * sources  # of templates; of lists, where each family has its own
+        self.steps = MAX_STEPS * sources
 
     def look(self, steps: int) -> None:
         """Take steps, or raise OverflowError."""

@@ -16,42 +16,43 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nixldesc.kernels import _kernels
-from nixldesc.memory.columns import ROWS, Columns, DerivedNames, Pages, made_columns
+from nixldesc.memory.columns import ROWS, Columns, DerivedNames, Groups, Pages, made_columns
 from nixldesc.memory.layout import Layout, proven_layout
+from nixldesc.planning.families import Alike, Family
 from nixldesc.planning.meeting import Deal, Meeting
-from nixldesc.planning.template import Run, Template
+from nixldesc.planning.template import Run
 from nixldesc.request.blocks import Place, Places
 
-__all__ = ["Lists", "Part", "derived_layout", "lists_of"]
+__all__ = ["ListSide", "Lists", "Part", "lists_of"]
 
 #: A side's lanes, uint64[6, lanes]: bytes from the block's start, length, sub_blocks, sub_stride, runs, run_stride.
 Lanes: TypeAlias = NDArray[np.uint64]
 
 
 class Part(NamedTuple):
-    """The runs that one template sends from one source in one pair: which member each run comes from."""
+    """The runs that one family gets from one source in one pair: which member each run comes from."""
 
-    template: Template
+    family: Family
     runs: tuple[Run, ...]
     members: tuple[int, ...]
     meetings: tuple[Meeting, ...]
 
     @property
-    def lanes(self) -> int:
+    def regions(self) -> int:
         """How many regions the part adds to its pair."""
-        return len(self.runs) * len(self.template.family.dst)
+        return len(self.runs) * len(self.family.dst.regions)
 
     @property
     def pieces(self) -> int:
         """How many descriptors one block of each of its regions is."""
         each = zip(self.runs, self.meetings, strict=True)
-        return sum([max(m.src_sub, m.dst_sub) * run.lane.runs for run, m in each]) * len(self.template.family.dst)
+        return sum([max(m.src_sub, m.dst_sub) * run.lane.runs for run, m in each]) * len(self.family.dst.regions)
 
 
 @dataclass(slots=True, eq=False)
@@ -60,11 +61,14 @@ class ListSide:
 
     regions: NDArray[np.int64]
     lanes: Lanes
-    groups: tuple[tuple[int, ...] | None, ...]
+    groups: tuple[Groups, ...]
     mem_types: tuple[str, ...]
     pages: Pages
     plain: bool
     _latest: tuple[weakref.ref[Layout], weakref.ref[Layout]] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ListSide, (self.regions, self.lanes, self.groups, self.mem_types, self.pages, self.plain)
 
     def over(self, layout: Layout) -> Layout:
         """Return the list over `layout`; of all peers' lists that are alike on this side the same one."""
@@ -72,7 +76,9 @@ class ListSide:
             made = self._latest[1]()
             if made is not None:
                 return made
-        made = derived_layout(layout, self.columns(layout), self.regions, self.pages)
+        columns = self.columns(layout)
+        names = DerivedNames(layout.names, layout.columns, self.regions, columns)
+        made = proven_layout(columns, names, self.pages, (layout.cp_rank, layout.cp_size, layout.cp_tokens))
         self._latest = weakref.ref(layout), weakref.ref(made)
         return made
 
@@ -89,6 +95,12 @@ class ListSide:
         """Return how many columns of a list over `layout` lie in several memories."""
         regions = sorted(layout.columns.pieces)
         return int(np.isin(self.regions, regions).sum()) if regions else 0
+
+    def part(self, chunk: slice) -> ListSide:
+        """Return the side of some of the columns."""
+        columns = np.arange(len(self.regions))[chunk]
+        lanes, pages = self.lanes.take(columns % self.lanes.shape[1], axis=1), Pages.none(len(columns))
+        return ListSide(self.regions[chunk], lanes, self.groups[chunk], self.mem_types[chunk], pages, self.plain)
 
     def _pieces(self, whole: Columns) -> dict[int, NDArray[np.uint64]]:
         return {
@@ -109,16 +121,21 @@ class Lists(NamedTuple):
     places: tuple[Places, ...]
     plain: bool
 
+    def part(self, chunk: slice) -> Lists:
+        """Return the lists of some of the regions."""
+        src, dst = self.sides
+        return Lists((src.part(chunk), dst.part(chunk)), self.slots[chunk], self.places[chunk], self.plain)
 
-def lists_of(parts: Sequence[Part], src: Layout, dst: Layout) -> Lists:
+
+def lists_of(parts: Sequence[Part]) -> Lists:
     """Members x lanes of all parts, in the order of the destination's regions."""
-    sides = _Side(src), _Side(dst)
+    sides = _Side(), _Side()
     slots: list[tuple[int, ...]] = []
     places: list[Places] = []
     src_plain = dst_plain = True
     for part in parts:
-        family, count = part.template.family, len(part.template.family.dst)
-        sides[0].add([family.src[member] for member in part.members], _lanes(part, _at_src))
+        family, count = part.family, len(part.family.dst.regions)
+        sides[0].add([family.members[member].alike for member in part.members], _lanes(part, _at_src))
         sides[1].add([family.dst] * len(part.runs), _lanes(part, _at_dst))
         whole = max([run.lane.runs for run in part.runs]) == 1
         src_plain = src_plain and whole and max([meeting.src_sub for meeting in part.meetings]) == 1
@@ -153,18 +170,19 @@ def _lanes(part: Part, at: Callable[[Run, Meeting], tuple[int, int, int, int]]) 
 class _Side:
     """Gathers one side of a pair, part by part."""
 
-    def __init__(self, layout: Layout) -> None:
-        self._whole = layout.columns
+    def __init__(self) -> None:
         self._regions: list[NDArray[np.int64]] = []
         self._lanes: list[tuple[int, Lanes]] = []
-        self._groups: list[tuple[int, ...] | None] = []
+        self._groups: list[Groups] = []
+        self._mem_types: set[str] = set()
 
-    def add(self, members: Sequence[NDArray[np.int64]], lanes: Lanes) -> None:
+    def add(self, members: Sequence[Alike], lanes: Lanes) -> None:
         """Add members x lanes: `members` names for each lane the regions of the layout that have it."""
-        self._regions.append(members[0] if len(members) == 1 else np.array(members).T.ravel())
-        self._lanes.append((len(members[0]), lanes))
-        # The regions that a lane has in a family take the same groups.
-        self._groups += [self._whole.groups[int(regions[0])] for regions in members] * len(members[0])
+        regions = [alike.regions for alike in members]
+        self._regions.append(regions[0] if len(regions) == 1 else np.array(regions).T.ravel())
+        self._lanes.append((len(regions[0]), lanes))
+        self._groups += [alike.groups for alike in members] * len(regions[0])
+        self._mem_types.update([alike.mem_type for alike in members])
 
     def regions(self) -> NDArray[np.int64]:
         """Return each column's region, in the order in which they were added."""
@@ -177,8 +195,8 @@ class _Side:
             each = [part if count == 1 else np.tile(part, count) for count, part in self._lanes]
             lanes = np.concatenate(each, axis=1).take(turn, axis=1)
             regions, groups = regions[turn], [groups[i] for i in turn.tolist()]
-        mems = (self._whole.mem_types[int(regions[0])],) * len(regions)
-        return ListSide(regions, lanes, tuple(groups), mems, pages, plain)
+        (mem_type,) = self._mem_types
+        return ListSide(regions, lanes, tuple(groups), (mem_type,) * len(regions), pages, plain)
 
 
 def places_of(meeting: Meeting) -> Places:
@@ -191,10 +209,3 @@ def places_of(meeting: Meeting) -> Places:
 
 def _place(deal: Deal, meeting: Meeting) -> Place:
     return Place() if deal.size == 1 else Place(deal.rank, deal.size, deal.tokens // meeting.unit_tokens)
-
-
-def derived_layout(layout: Layout, columns: Columns, regions: NDArray[np.int64], pages: Pages) -> Layout:
-    """Return the layout of a list's columns: pieces of the regions of `layout` that `regions` name."""
-    names = DerivedNames(layout.names, layout.columns, regions, columns)
-    place = (layout.cp_rank, layout.cp_size, layout.cp_tokens)
-    return proven_layout(columns, names, pages, place)

@@ -13,10 +13,9 @@ from __future__ import annotations
 from math import gcd
 from typing import NamedTuple
 
-from nixldesc.memory.layout import Layout
 from nixldesc.memory.sections import Section
 
-__all__ = ["Deal", "Meeting", "deal_of", "meeting_of", "share_tokens"]
+__all__ = ["Deal", "Meeting", "meeting_of", "share_tokens"]
 
 
 class Deal(NamedTuple):
@@ -38,13 +37,6 @@ class Meeting(NamedTuple):
     src: Deal = Deal()
     dst: Deal = Deal()
     unit_tokens: int = 0
-
-
-def deal_of(layout: Layout, section: Section) -> Deal:
-    """Return which tokens of `section` the layout's rank holds."""
-    if layout.cp_size == 1 or not section.cp or not section.block_tokens:
-        return Deal()
-    return Deal(layout.cp_rank, layout.cp_size, layout.cp_tokens or section.block_tokens)
 
 
 def meeting_of(src: Section, src_deal: Deal, dst: Section, dst_deal: Deal) -> Meeting:

@@ -38,7 +38,8 @@ from nixldesc.request.lists import (
     want_nothing,
 )
 from nixldesc.request.moves import IdPair, id_moves, id_ops, pair_ids
-from nixldesc.request.programs import Compiled, Origin, pair_program
+from nixldesc.request.origins import Origin
+from nixldesc.request.programs import Compiled, pair_program
 
 __all__ = ["DlistPair", "Origin"]
 

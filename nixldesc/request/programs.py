@@ -23,11 +23,9 @@ from nixldesc.memory.columns import ONE, IdForm, id_form
 from nixldesc.memory.layout import Layout
 from nixldesc.memory.programs import numbered
 from nixldesc.request.blocks import Place, Places
+from nixldesc.request.origins import Origin
 
-__all__ = ["Align", "Compiled", "Origin", "pair_program"]
-
-#: Where a region of a pair comes from: (src region, dst region, section names).
-Origin = tuple[str, str, tuple[str, ...]]
+__all__ = ["Align", "Compiled", "pair_program"]
 
 #: A grain that holds any sequence: with one rank there is nothing to deal.
 _ONE_GRAIN = 2**62

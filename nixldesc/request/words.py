@@ -13,7 +13,8 @@ from nixldesc.errors import BlockIdError
 from nixldesc.kernels import _kernels
 from nixldesc.memory.ids import Fault, list_at, out_of_range, shown, word_reading
 from nixldesc.memory.layout import Layout
-from nixldesc.request.programs import Align, Compiled, Origin
+from nixldesc.request.origins import Origin
+from nixldesc.request.programs import Align, Compiled
 
 __all__ = ["Refused", "word"]
 

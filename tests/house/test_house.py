@@ -213,6 +213,15 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert circles(arrows) == []
 
 
+def test_only_the_first_step_of_a_recipe_looks_at_layouts() -> None:
+    """What overlaps and what is sent follows from the families alone: a step is read without those before."""
+    steps = ["boxes", "sources", "steps", "meeting", "overlap", "template", "block_tables", "sendings"]
+    looks = {
+        step for step in ("families", *steps) if touches(iter(imports_of(f"planning.{step}")), "nixldesc.memory.layout")
+    }
+    assert looks == {"families"}
+
+
 def test_no_assert_guards_input() -> None:
     offenders = [
         f"{module}:{node.lineno}"
@@ -282,6 +291,18 @@ def test_the_version_is_said_once() -> None:
 
 
 # ---------------------------------------------------------------------- documentation
+
+
+def test_the_page_on_where_it_is_decided_names_files_of_the_house() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text().partition("### Where is it decided?")[2].partition("###")[0]
+    rows = [row.split("|")[2] for row in page.splitlines() if row.startswith("| ") and "`" in row]
+    assert len(rows) > 15
+    for row in rows:
+        named = re.findall(r"`([\w/]+\.(?:py|pxi))`", row)
+        assert named, row
+        room = (PACKAGE / named[0]).parent  # the files beside the first one go without their folder
+        assert [name for name in named if not ((PACKAGE / name).is_file() or (room / name).is_file())] == [], row
+
 
 DOCUMENTED = ["nixldesc", "nixldesc.adapter", "nixldesc.testing"]
 # An example of these would show how to raise, and nobody but the library does.

@@ -208,7 +208,7 @@ def test_a_strangers_many_groups_are_looked_up_not_searched() -> None:
 def test_a_list_is_not_read_beyond_the_regions_of_its_layout() -> None:
     """Columns of a list are taken by a kernel, which looks at every region's number."""
     two = Layout([Region("a", 0, 16, 4), Region("b", 64, 16, 4)])
-    lists = next(iter(plan(two, {0: two})._sendings.values()))[0].lists(two, two)
+    lists = plan(two, {0: two})._recipe.sendings[0][0].lists
     assert lists.sides[0].columns(two).base_addrs.tolist() == [0, 64]
     with pytest.raises(IndexError, match="of a layout with more regions"):
         lists.sides[0].columns(two.select(["a"]))
