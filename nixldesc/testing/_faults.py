@@ -37,7 +37,6 @@ class Faults:
         "release_xfer", "release_dlist". `status` is the word of the error raised; "ERR" lets post
         and poll return it instead, which the Python API of NIXL documents too.
         """
-
         if step not in STEPS:
             raise ValueError(f"step {step!r} is not one of {', '.join(STEPS)}")
         if status == "ERR" and step not in ("post", "poll"):
@@ -86,11 +85,7 @@ class Mailbox:
         return self.notifs
 
     def check_remote_xfer_done(
-        self,
-        remote_agent_name: str,
-        lookup_tag: bytes,
-        backends: Sequence[str] = (),
-        tag_is_prefix: bool = True,
+        self, remote_agent_name: str, lookup_tag: bytes, backends: Sequence[str] = (), tag_is_prefix: bool = True
     ) -> bool:
         """Look for one message of a peer by its beginning (or any part), and take it out."""
         messages = self.update_notifs().get(remote_agent_name, [])

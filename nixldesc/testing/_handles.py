@@ -163,10 +163,8 @@ def as_ids(ids: Any, rows: Rows, side: str) -> Ids:
         array = np.array(values, dtype=object)
     bad = np.flatnonzero((array < 0) | (array >= rows.num_descs))
     if len(bad):
-        raise LoopbackError(
-            "NIXL_ERR_INVALID_PARAM",
-            f"{side} index {bad[0]} is {array[bad[0]]}, the list has {rows.num_descs} descriptors",
-        )
+        why = f"{side} index {bad[0]} is {array[bad[0]]}, the list has {rows.num_descs} descriptors"
+        raise LoopbackError("NIXL_ERR_INVALID_PARAM", why)
     return array.astype(np.int64)
 
 
@@ -174,7 +172,7 @@ def check_range(have: Range) -> None:
     """Refuse a range that cannot be memory, or that no backend here knows."""
     if have.length <= 0:
         raise LoopbackError("NIXL_ERR_INVALID_PARAM", f"{have} is empty")
-    if have.addr + have.length > 1 << 64:
+    if have.end > 1 << 64:
         raise LoopbackError("NIXL_ERR_INVALID_PARAM", f"{have} leaves 2**64")
     if have.mem_type == "BLOCK":
         raise LoopbackError("NIXL_ERR_NOT_FOUND", f"no backend for {have.mem_type} here")

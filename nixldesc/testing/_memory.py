@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ __all__ = [
     "Rows",
     "check_objects",
     "copy_op",
+    "find_outside",
     "find_range",
     "merge",
 ]
@@ -71,6 +73,11 @@ class Range(NamedTuple):
     def end(self) -> int:
         """The address behind its last byte."""
         return self.addr + self.length
+
+    def meets(self, other: Range) -> bool:
+        """Whether the two share a byte."""
+        same = (self.mem_type, self.device_id) == (other.mem_type, other.device_id)
+        return same and self.addr < other.end and other.addr < self.end
 
     def __str__(self) -> str:
         return f"{self.mem_type} {self.addr:#x}..{self.end:#x} of device {self.device_id}"
@@ -169,11 +176,13 @@ class Resolved(NamedTuple):
 
 def find_range(span: Range, ranges: Iterable[Range]) -> Range | None:
     """Return a registered range that holds all of `span`; two that touch are still two."""
-    memory = span.mem_type, span.device_id
-    for have in ranges:
-        if (have.mem_type, have.device_id) == memory and have.addr <= span.addr and span.end <= have.end:
-            return have
-    return None
+    held = (have for have in ranges if have.meets(span) and have.addr <= span.addr and span.end <= have.end)
+    return next(held, None)
+
+
+def find_outside(rows: Rows, ranges: Sequence[Range]) -> tuple[int, Range] | None:
+    """Return the first row that is not inside a single registered range, and what it reaches over."""
+    return next(((i, span) for i, span in enumerate(rows.spans()) if find_range(span, ranges) is None), None)
 
 
 def merge(local: Rows, local_ids: Ids, remote: Rows, remote_ids: Ids, join: bool) -> list[Op]:
@@ -183,19 +192,15 @@ def merge(local: Rows, local_ids: Ids, remote: Rows, remote_ids: Ids, join: bool
     dense (stride == len). The order is never changed.
     """
     if len(local_ids) != len(remote_ids) or not len(local_ids):
-        raise LoopbackError(
-            "NIXL_ERR_INVALID_PARAM",
-            f"{len(local_ids)} local and {len(remote_ids)} remote indices; they must be equally many and at least one",
-        )
+        why = f"{len(local_ids)} local and {len(remote_ids)} remote indices; they must be equally many and at least one"
+        raise LoopbackError("NIXL_ERR_INVALID_PARAM", why)
     here, there = local.resolve(local_ids), remote.resolve(remote_ids)
     unequal = np.flatnonzero(here.length != there.length)
     if len(unequal):
         at = unequal[0]
-        raise LoopbackError(
-            "NIXL_ERR_INVALID_PARAM",
-            f"position {at}: local descriptor {local_ids[at]} has {here.length[at]} bytes, "
-            f"remote descriptor {remote_ids[at]} has {there.length[at]}",
-        )
+        why = f"position {at}: local descriptor {local_ids[at]} has {here.length[at]} bytes, "
+        why += f"remote descriptor {remote_ids[at]} has {there.length[at]}"
+        raise LoopbackError("NIXL_ERR_INVALID_PARAM", why)
     first = np.flatnonzero(~(here.follows & there.follows)) if join else np.arange(len(local_ids))
     lengths = np.add.reduceat(here.length, first)
     columns = here.addr[first], here.device[first], there.addr[first], there.device[first], lengths
@@ -233,17 +238,14 @@ def _read_object(op: Op, remote: Range, bucket: dict[str, bytes]) -> bytes:
     end = op.remote_addr + op.length
     if end > len(data):
         why = f"object {remote.key!r}: {op.length} bytes wanted at {op.remote_addr}, it has {len(data)}"
-
         raise LoopbackError("NIXL_ERR_BACKEND", why)
     return data[op.remote_addr : end]
 
 
 def _read_file(op: Op, remote: Range, bucket: dict[str, bytes]) -> bytes:
     fd, offset = op.remote_device, op.remote_addr
-    try:
+    with _of_file(f"reading file descriptor {fd}"):
         data = os.pread(fd, op.length, offset)
-    except OSError as e:
-        raise LoopbackError("NIXL_ERR_BACKEND", f"reading file descriptor {fd}: {e}") from e
     if len(data) != op.length:
         why = f"file descriptor {fd}: {op.length} bytes wanted at {offset}, {len(data)} there"
         raise LoopbackError("NIXL_ERR_BACKEND", why)
@@ -252,9 +254,15 @@ def _read_file(op: Op, remote: Range, bucket: dict[str, bytes]) -> bytes:
 
 def _write_file(op: Op) -> None:
     fd = op.remote_device
-    try:
+    with _of_file(f"writing file descriptor {fd}"):
         written = os.pwrite(fd, ctypes.string_at(op.local_addr, op.length), op.remote_addr)
-    except OSError as e:
-        raise LoopbackError("NIXL_ERR_BACKEND", f"writing file descriptor {fd}: {e}") from e
     if written != op.length:
         raise LoopbackError("NIXL_ERR_BACKEND", f"file descriptor {fd}: {written} of {op.length} bytes written")
+
+
+@contextmanager
+def _of_file(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise LoopbackError("NIXL_ERR_BACKEND", f"{what}: {e}") from e

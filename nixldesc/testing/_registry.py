@@ -24,7 +24,7 @@ from ._handles import (
     as_table_rows,
     check_range,
 )
-from ._memory import MEM_TYPES, STORAGE, LoopbackError, Range, Rows, find_range
+from ._memory import MEM_TYPES, STORAGE, LoopbackError, Range, Rows, find_outside
 
 __all__ = ["Registry", "check_live", "check_registered"]
 
@@ -102,13 +102,9 @@ class Registry(Faults, Mailbox):
         for dlist in self._dlists.values():
             if dlist.remote is not None and dlist.remote.token != self._token:
                 continue
-            for span in dlist.rows.spans():
-                if find_range(span, left) is None:
-                    raise LoopbackError(
-                        "NIXL_ERR_NOT_ALLOWED",
-                        f"prepared list {dlist.number} still names {span}; NIXL would free it and "
-                        "crash at the next transfer: release the list first",
-                    )
+            if outside := find_outside(dlist.rows, left):
+                why = f"prepared list {dlist.number} still names {outside[1]}; NIXL would free it and crash at the "
+                raise LoopbackError("NIXL_ERR_NOT_ALLOWED", f"{why}next transfer: release the list first")
 
     # Peers.
 
@@ -134,7 +130,6 @@ class Registry(Faults, Mailbox):
             if known.token != token:
                 why = f"another agent {name!r} is known; remove_remote_agent it first"
                 raise LoopbackError("NIXL_ERR_NOT_ALLOWED", why)
-
             known.ranges = ranges
         return str(name).encode()
 
@@ -170,11 +165,7 @@ class Registry(Faults, Mailbox):
         return Rows.of_dense(as_mem_type(mem_type), as_dense_rows(descs, tuple_width=3))
 
     def prep_xfer_dlist(
-        self,
-        agent_name: str | bytes,
-        xfer_list: Any,
-        mem_type: str | None = None,
-        backends: Sequence[str] = (),
+        self, agent_name: str | bytes, xfer_list: Any, mem_type: str | None = None, backends: Sequence[str] = ()
     ) -> LoopbackDlist:
         """Prepare a list: of "NIXL_INIT_AGENT" (or ""), of a peer, or of itself as a peer."""
         name = as_name(agent_name)
@@ -214,6 +205,6 @@ def check_live(handle: H, live: Mapping[int, H]) -> None:
 
 def check_registered(rows: Rows, ranges: Sequence[Range]) -> None:
     """Refuse rows of which one is not inside a single registered range."""
-    for i, span in enumerate(rows.spans()):
-        if find_range(span, ranges) is None:
-            raise LoopbackError("NIXL_ERR_NOT_FOUND", f"row {i}: {span} is not inside one registered range")
+    if outside := find_outside(rows, ranges):
+        row, span = outside
+        raise LoopbackError("NIXL_ERR_NOT_FOUND", f"row {row}: {span} is not inside one registered range")

@@ -77,9 +77,8 @@ def nixl_copies(
 ) -> list[Copies]:
     """What NIXL copies for two descriptor lists and two lists of descriptor ids.
 
-    The tables are N x 3 ``(addr, len, dev)`` or N x 5 ``(addr, len, dev, stride, count)``. An id
-    outside its list, or two descriptors of unequal length at one position, is a
-    ``DeliveryError``.
+    The tables are N x 3 ``(addr, len, dev)`` or N x 5 ``(addr, len, dev, stride, count)``. An id outside its list, or
+    two descriptors of unequal length at one position, is a ``DeliveryError``.
 
     >>> import numpy as np
     >>> src = np.array([[0x1000, 16, 0, 16, 8]], np.uint64)
@@ -111,10 +110,7 @@ def nixl_copies(
 
 
 def planned_copies(
-    plans: Mapping[int, Plan],
-    src_blocks: Mapping[int, Tables],
-    dst_blocks: Mapping[int, Tables],
-    **how: Any,
+    plans: Mapping[int, Plan], src_blocks: Mapping[int, Tables], dst_blocks: Mapping[int, Tables], **how: Any
 ) -> list[Copies]:
     """What NIXL copies for one request when every dst rank follows its plan.
 

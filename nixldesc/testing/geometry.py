@@ -183,13 +183,7 @@ def _served(rnd: Random, model: Model, cp: int) -> list[_Served]:
 
 
 def _chunks(
-    rnd: Random,
-    detail: Random,
-    limits: Limits,
-    model: Model,
-    served: list[_Served],
-    tp: int,
-    pp: int,
+    rnd: Random, detail: Random, limits: Limits, model: Model, served: list[_Served], tp: int, pp: int
 ) -> list[_Chunk]:
     chunks = []
     stages = sorted(rnd.randrange(pp) for _ in model.caches)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from operator import mul
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -38,7 +38,7 @@ __all__ = ["MUST", "NEVER", "Held", "Identities", "Painted", "all_held", "block_
 NEVER, MAY, MUST = 0, 1, 2
 
 # What counts beside a section's axes; no axis can have these names by accident.
-_GROUP, _POSITION, _ITEM = "(group)", "(position)", "(item)"
+_GROUP, _TOKEN, _POSITION, _ITEM = "(group)", "(token)", "(position)", "(item)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,41 +150,31 @@ def _span(section: Section) -> dict[str, int]:
 
 
 class Identities:
-    """Numbers every byte that a section can hold: mixed radix over its global indices.
+    """Numbers every byte that a section can hold: its place in an array of all its global indices, one after another.
 
     The number 0 is no byte of any section.
     """
 
     def __init__(self, srcs: Mapping[int, Layout], dsts: Mapping[int, Layout], held: list[Held]) -> None:
         self._sizes: dict[str, dict[str, int]] = {}  # section -> axis -> its global size
-        self._tokens: dict[str, bool] = {}
         for _, region, section in sections_of(srcs, dsts):
             self._learn(section, len(region.groups or ()))
         for one in held:
             sizes = self._sizes[one.section.name]
-            sizes[_POSITION] = max(sizes[_POSITION], int(one.tokens.max(initial=0)) + 1)
+            position = _position(sizes)
+            sizes[position] = max(sizes[position], int(one.tokens.max(initial=0)) + 1)
             sizes[_GROUP] = max(sizes[_GROUP], one.ordinal + 1)
-        self._first: dict[str, int] = {}
-        self._step: dict[str, dict[str, int]] = {}
-        total = 1
-        for name, sizes in self._sizes.items():
-            self._first[name] = total
-            *steps, size = accumulate(reversed(sizes.values()), mul, initial=1)
-            self._step[name] = dict(zip(reversed(sizes), steps, strict=True))
-            total += size
-        if total >= 2**64:
+        *firsts, total = accumulate((prod(sizes.values()) for sizes in self._sizes.values()), initial=1)
+        if total >= 2**63:
             raise ValueError("the sections are too large to give every byte a number of 64 bits")
+        self._first = dict(zip(self._sizes, firsts, strict=True))
 
     def _learn(self, section: Section, num_groups: int) -> None:
         span = _span(section)
-        tokens = span.pop("token", 0) > 0
-        sizes = {_GROUP: max(1, num_groups), _POSITION: 1, **dict(sorted(span.items())), _ITEM: section.itemsize}
+        position = _TOKEN if span.pop("token", 0) else _POSITION
+        sizes = {_GROUP: max(1, num_groups), position: 1, **dict(sorted(span.items())), _ITEM: section.itemsize}
         known = self._sizes.setdefault(section.name, sizes)
-        if (
-            known.keys() != sizes.keys()
-            or known[_ITEM] != section.itemsize
-            or self._tokens.setdefault(section.name, tokens) != tokens
-        ):
+        if known.keys() != sizes.keys() or known[_ITEM] != section.itemsize:
             raise ValueError(
                 f"section {section.name!r} is described in two ways: axes {_words(known)} with"
                 f" items of {known[_ITEM]} bytes, and {_words(sizes)} with {section.itemsize}"
@@ -192,46 +182,43 @@ class Identities:
         for axis, size in sizes.items():
             known[axis] = max(known[axis], size)
 
-    def _page(self, section: Section) -> tuple[Addresses, Addresses, Numbers]:
-        """For each byte of one block: where it lies, its number at position 0, the step of the token axis."""
-        *along, inside = np.indices([*(axis.stop - axis.start for axis in section.axes), section.itemsize], np.uint64)
-        offset, number = inside + np.uint64(section.offset), inside + np.uint64(self._first[section.name])
-        token = np.zeros(inside.shape, np.int64)
+    def _page(self, section: Section) -> tuple[Addresses, dict[str, Numbers]]:
+        """For each byte of one block: where it lies, and its index on each axis."""
+        shape = [*(axis.stop - axis.start for axis in section.axes), section.itemsize]
+        *along, item = np.indices(shape).reshape(len(shape), -1)
+        offset, index = item.astype(np.uint64) + np.uint64(section.offset), {_ITEM: item}
         for axis, stride, local in zip(section.axes, section.strides, along, strict=True):
-            offset += local * np.uint64(stride)
-            index = (local + np.uint64(axis.start)) * np.uint64(axis.unit)
-            if axis.name == "token":
-                token += index.astype(np.int64)
-            else:
-                number += index * np.uint64(self._step[section.name][axis.name])
-        return offset.ravel(), number.ravel(), token.ravel()
+            offset += local.astype(np.uint64) * np.uint64(stride)
+            index[axis.name] = index.get(axis.name, 0) + (local + axis.start) * axis.unit
+        return offset, index
+
+    def _numbers(self, name: str, index: Mapping[str, Numbers | int]) -> Addresses:
+        """The numbers of bytes with these indices; an axis that is not said is at 0."""
+        sizes = self._sizes[name]
+        place = np.ravel_multi_index([index.get(axis, 0) for axis in sizes], [*sizes.values()])
+        return place.astype(np.uint64) + np.uint64(self._first[name])
 
     def paint(self, held: Held) -> Painted:
         """The address of every listed byte of one section, and its number; [block][byte]."""
-        step = self._step[held.section.name]
-        offset, number, at = self._page(held.section)
-        token = held.tokens[:, at]
-        addr = np.add.outer(held.starts, offset)
-        identity = token.astype(np.uint64) * np.uint64(step[_POSITION]) + number
-        identity += np.uint64(held.ordinal * step[_GROUP])
+        offset, index = self._page(held.section)
+        token = held.tokens[:, index.pop("token", np.zeros_like(index[_ITEM]))]
+        position = _position(self._sizes[held.section.name])
+        identity = self._numbers(held.section.name, {**index, position: token, _GROUP: held.ordinal})
         first = np.broadcast_to(held.tokens.min(axis=1, keepdims=True), token.shape)
-        if not self._tokens[held.section.name]:
+        if position == _POSITION:
             token = first = np.full_like(token, -1)
-        return Painted(addr, identity, token, first)
+        return Painted(np.add.outer(held.starts, offset), identity, token, first)
 
     def check_sources(
-        self,
-        srcs: Mapping[int, Layout],
-        dsts: Mapping[int, Layout],
-        allow_missing: Collection[str] | bool,
+        self, srcs: Mapping[int, Layout], dsts: Mapping[int, Layout], allow_missing: Collection[str] | bool
     ) -> None:
         """Every index of every dst section must be in the layout of some source."""
         if allow_missing is True:
             return
-        held = [self._page(section)[1] for _, _, section in sections_of(srcs)]
+        held = [self._numbers(section.name, self._page(section)[1]) for _, _, section in sections_of(srcs)]
         known = np.unique(np.concatenate(held)) if held else np.zeros(0, np.uint64)
         for rank, region, section in sections_of(dsts):
-            numbers = self._page(section)[1]  # at position 0
+            numbers = self._numbers(section.name, self._page(section)[1])  # at position 0
             lacking = numbers[find(known, numbers) < 0]
             if lacking.size and section.name not in (allow_missing or ()):
                 raise DeliveryError(
@@ -241,17 +228,15 @@ class Identities:
     def say(self, number: int) -> str:
         """One byte in words: ``section 'L0', head 3, token 17, byte 1 of the item``."""
         name = [name for name, first in self._first.items() if first <= number][-1]
-        rest = number - self._first[name]
-        index = {}
-        for axis in self._sizes[name]:
-            index[axis], rest = divmod(rest, self._step[name][axis])
-        group, position, item = index.pop(_GROUP), index.pop(_POSITION), index.pop(_ITEM)
-        words = [f"section {name!r}"] + [f"{axis} {at}" for axis, at in index.items()]
-        words.append(f"{'token' if self._tokens[name] else 'position'} {position}")
-        if self._sizes[name][_ITEM] > 1:
-            words.append(f"byte {item} of the item")
-        if group:
-            words.append(f"of the region's groups number {group}")
+        sizes = self._sizes[name]
+        at = np.unravel_index(number - self._first[name], [*sizes.values()])
+        group, position, *inside, item = zip(sizes, map(int, at), strict=True)
+        words = [f"section {name!r}", *(f"{axis} {index}" for axis, index in inside)]
+        words.append("{} {}".format(position[0].strip("()"), position[1]))
+        if sizes[_ITEM] > 1:
+            words.append(f"byte {item[1]} of the item")
+        if group[1]:
+            words.append(f"of the region's groups number {group[1]}")
         return ", ".join(words)
 
 
@@ -264,8 +249,12 @@ def sections_of(*sides: Mapping[int, Layout]) -> Iterator[tuple[int, Region, Sec
                     yield rank, region, section
 
 
+def _position(sizes: Mapping[str, int]) -> str:
+    return _TOKEN if _TOKEN in sizes else _POSITION
+
+
 def _words(sizes: Mapping[str, int]) -> list[str]:
-    return [axis for axis in sizes if axis not in (_GROUP, _POSITION, _ITEM)]
+    return [axis for axis in sizes if axis not in (_GROUP, _TOKEN, _POSITION, _ITEM)]
 
 
 def find(ascending: Addresses, wanted: Addresses) -> Numbers:

@@ -1,10 +1,9 @@
 """LoopbackAgent: an in-process stand-in for `nixl_agent`, for tests without NIXL or a GPU.
 
-It has the calls of `nixl_agent` (nixl 1.5.1) that connectors use, with the same arguments and
-results, and really copies bytes between registered host buffers; a buffer may be registered as
-"VRAM" of any device, which is how mixed memory is tested without a GPU. It refuses all that NIXL
-refuses, with the same status word and the reason behind it, and also what NIXL lets pass in
-silence:
+It has the calls of `nixl_agent` (nixl 1.5.1) that connectors use, with the same arguments and results, and really
+copies bytes between registered host buffers; a buffer may be registered as "VRAM" of any device, which is how mixed
+memory is tested without a GPU. It refuses all that NIXL refuses, with the same status word and the reason behind it,
+and also what NIXL lets pass in silence:
 
 - indices that are not integers, or do not fit (NIXL casts them to int32);
 - a row that wraps around 2**64, an empty or null range, a file descriptor that is not open;
@@ -99,12 +98,7 @@ the list has 8 descriptors
     """
 
     def __init__(
-        self,
-        agent_name: str,
-        nixl_conf: object | None = None,
-        instantiate_all: bool = False,
-        *,
-        strided: bool = True,
+        self, agent_name: str, nixl_conf: object | None = None, instantiate_all: bool = False, *, strided: bool = True
     ) -> None:
         super().__init__(agent_name, strided)
         self.polls: float = 0
@@ -160,13 +154,7 @@ the list has 8 descriptors
         return self._make(operation, local_descs, remote_descs, known, ops, notif_msg)
 
     def _make(
-        self,
-        operation: str,
-        local: Rows,
-        remote: Rows,
-        known: Remote,
-        ops: list[Op],
-        notif_msg: bytes | str,
+        self, operation: str, local: Rows, remote: Rows, known: Remote, ops: list[Op], notif_msg: bytes | str
     ) -> LoopbackXfer:
         message = as_message(notif_msg)
         if operation not in ("READ", "WRITE"):

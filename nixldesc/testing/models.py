@@ -17,16 +17,14 @@ KINDS = ("attention", "kv", "scaled", "mla", "stacked", "state", "weight", "opaq
 class Limits:
     """What random engines may be like; narrow it to what the connector under test can do.
 
-    ``tp``, ``cp``, ``pp``: largest sizes; ``ranks``: most ranks of one engine. ``kinds``: of caches
-    (``KINDS``: K and V packed, K and V apart, data with scales, a replicated latent, layers and
-    heads in one array, recurrent state, a matrix of up to four axes, an opaque region).
-    ``block_tokens``, ``cp_tokens``: what either side may choose from. ``segments``: most memories
-    of one region. ``senders``: what ``plan`` may be told.
+    ``tp``, ``cp``, ``pp``: largest sizes; ``ranks``: most ranks of one engine. ``kinds``: of caches (``KINDS``: K and V
+    packed, K and V apart, data with scales, a replicated latent, layers and heads in one array, recurrent state, a
+    matrix of up to four axes, an opaque region). ``block_tokens``, ``cp_tokens``: what either side may choose from.
+    ``segments``: most memories of one region. ``senders``: what ``plan`` may be told.
 
-    ``ragged``: also head counts that the width does not divide, with any replication. ``boxes``:
-    ranks hold boxes cut along several axes, in any number of parts, some twice. ``swizzled``: axes
-    stored in parts. ``aliased``: regions that share memory, and regions of several groups.
-    ``any_order``: axes and padding anywhere in a page.
+    ``ragged``: also head counts that the width does not divide, with any replication. ``boxes``: ranks hold boxes cut
+    along several axes, in any number of parts, some twice. ``swizzled``: axes stored in parts. ``aliased``: regions
+    that share memory, and regions of several groups. ``any_order``: axes and padding anywhere in a page.
 
     >>> Limits(cp=1, block_tokens=(4,), mem_types=("DRAM",)).pp
     2

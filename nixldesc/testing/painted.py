@@ -1,9 +1,8 @@
 """Painted memory: an oracle that says whether copies deliver a request, byte by byte.
 
-Every byte of every source section is given an identity: its section, the global index along each
-axis, its token position in the sequence, its place inside the item. The copies are then made on
-these identities, and each destination byte that the request covers must have received its own
-identity, exactly once, while no other byte may have changed.
+Every byte of every source section is given an identity: its section, the global index along each axis, its token
+position in the sequence, its place inside the item. The copies are then made on these identities, and each destination
+byte that the request covers must have received its own identity, exactly once, while no other byte may have changed.
 
 The oracle knows only what a rank says about its memory (``Region``, ``Section``, ``Axis``, block
 tables with their positions, context-parallel rank and size) and computes every address itself. It
@@ -27,15 +26,7 @@ if TYPE_CHECKING:
     from .copies import Addresses, Tables
     from .identities import Numbers
 
-__all__ = [
-    "Copies",
-    "Delivery",
-    "DeliveryError",
-    "Memory",
-    "check_delivery",
-    "nixl_copies",
-    "planned_copies",
-]
+__all__ = ["Copies", "Delivery", "DeliveryError", "Memory", "check_delivery", "nixl_copies", "planned_copies"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +58,14 @@ def check_delivery(
 ) -> Delivery:
     """Prove that ``copies`` deliver one request: every covered byte, exactly once, nothing else.
 
-    ``srcs``, ``dsts``: rank -> ``Layout``. ``src_blocks``, ``dst_blocks``: rank -> one entry per
-    group, each a sequence of block ids or ``Blocks``; entries equal to ``null_block`` stand for
-    nothing. ``copies``: all copies of the request, to all dst ranks (see ``nixl_copies`` for
-    descriptor ids, ``planned_copies`` for plans).
+    ``srcs``, ``dsts``: rank -> ``Layout``. ``src_blocks``, ``dst_blocks``: rank -> one entry per group, each a sequence
+    of block ids or ``Blocks``; entries equal to ``null_block`` stand for nothing. ``copies``: all copies of the
+    request, to all dst ranks (see ``nixl_copies`` for descriptor ids, ``planned_copies`` for plans).
 
-    A dst byte is covered when some source lists a block that holds the same byte: the same
-    section, global indices and position in the sequence. With ``tokens`` (the request's tokens) a
-    byte of a later token need not arrive, and only may in a block that also holds one of them.
-    Sections in ``allow_missing`` (``True``: any) may have no source. Where sources divide a
-    request among them (``senders="all"``), list for each what it sends: nothing is elected here.
+    A dst byte is covered when some source lists a block that holds the same byte: the same section, global indices and
+    position in the sequence. With ``tokens`` (the request's tokens) a byte of a later token need not arrive, and only
+    may in a block that also holds one of them. Sections in ``allow_missing`` (``True``: any) may have no source. Where
+    sources divide a request among them (``senders="all"``), list for each what it sends: nothing is elected here.
 
     Every listed byte is looked at (about 90 bytes of memory for each byte delivered): describe
     small blocks, and list a few of them.

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from nixldesc import Blocks, Layout, Region, Section
 
+from ._memory import Range
 from .identities import block_start, sections_of
 
 __all__ = ["Request", "Table", "random_request", "random_tables"]
@@ -71,10 +72,9 @@ def random_request(
 ) -> Request:
     """Block tables of one request for engines of one model.
 
-    ``most``: blocks in one list, about. ``trimmed``: lists may lack a cached prefix, an end or
-    anything between, and then say which entries they are (``Blocks``). ``null_blocks``: ids to
-    choose the placeholder from (``None``: no placeholders). ``totals``: the request may say how
-    many tokens it has.
+    ``most``: blocks in one list, about. ``trimmed``: lists may lack a cached prefix, an end or anything between, and
+    then say which entries they are (``Blocks``). ``null_blocks``: ids to choose the placeholder from (``None``: no
+    placeholders). ``totals``: the request may say how many tokens it has.
 
     Source ranks of one context-parallel rank list the same positions (with other block ids), or
     with ``senders="all"`` different ones, so that nothing is listed by two. Destination ranks list
@@ -223,10 +223,7 @@ class _Link(NamedTuple):
     def has(self, layout: Layout, node: Node, length: int) -> int:
         """How many entries the list of a rank has for a sequence of that length."""
         span = self.spans[node]
-        if _sharded(layout, node[1]):
-            grain = layout.cp_tokens or span
-            length = sum(at // grain % layout.cp_size == layout.cp_rank for at in range(length))
-        return -(-length // span)
+        return -(-(layout.local_tokens(length, span) if _sharded(layout, node[1]) else length) // span)
 
     def fits(self, length: int, how: _How) -> bool:
         """Whether two plain lists need no guess: it is said how many tokens they stand for, or they agree."""
@@ -328,29 +325,22 @@ def _pools(rnd: Random, layout: Layout, num_groups: int, most: int, null_block: 
     return pools
 
 
-_Span = tuple[str, int, int, int]  # memory type, device, first address, end
-
-
-def _span(region: Region, block: int) -> _Span:
+def _range(region: Region, block: int) -> Range:
     start, device = block_start(region, block)
-    return region.mem_type, device, start, start + region.block_len
-
-
-def _clash(one: _Span, other: _Span) -> bool:
-    return one[:2] == other[:2] and one[2] < other[3] and other[2] < one[3]
+    return Range(region.mem_type, start, region.block_len, device)
 
 
 def _parted(layout: Layout, pools: list[list[int]], most: int) -> list[list[int]]:
     """The groups choose in turn, each a block of memory that nobody has yet."""
-    taken: list[_Span] = []
+    taken: list[Range] = []
     parted: list[list[int]] = [[] for _ in pools]
     left = [iter(pool) for pool in pools]
     for _ in range(most):
         for group, blocks in enumerate(left):
             for block in blocks:
-                spans = [_span(region, block) for region in _serving(layout, group)]
-                if not any(_clash(span, other) for span in spans for other in taken):
-                    taken += spans
+                own = [_range(region, block) for region in _serving(layout, group)]
+                if not any(one.meets(other) for one, other in product(own, taken)):
+                    taken += own
                     parted[group].append(block)
                     break
     return parted
