@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ._memory import MEM_TYPES, STORAGE, Ids, LoopbackError, Op, Range, Rows
+from ._memory import MEM_TYPES, STORAGE, Ids, LoopbackError, Op, Range, Rows, first_at
 
 __all__ = [
     "Handle",
@@ -161,9 +161,8 @@ def as_ids(ids: Any, rows: Rows, side: str) -> Ids:
             if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
                 raise TypeError(f"{side} index {i} is {value!r:.40}, which is not an int")
         array = np.array(values, dtype=object)
-    bad = np.flatnonzero((array < 0) | (array >= rows.num_descs))
-    if len(bad):
-        why = f"{side} index {bad[0]} is {array[bad[0]]}, the list has {rows.num_descs} descriptors"
+    if (at := first_at((array < 0) | (array >= rows.num_descs))) is not None:
+        why = f"{side} index {at} is {array[at]}, the list has {rows.num_descs} descriptors"
         raise LoopbackError("NIXL_ERR_INVALID_PARAM", why)
     return array.astype(np.int64)
 

@@ -29,6 +29,7 @@ __all__ = [
     "copy_op",
     "find_outside",
     "find_range",
+    "first_at",
     "merge",
 ]
 
@@ -174,6 +175,11 @@ class Resolved(NamedTuple):
     follows: npt.NDArray[np.bool_]
 
 
+def first_at(wrong: npt.NDArray[np.bool_]) -> int | None:
+    """Return where the first fault is; None where there is none."""
+    return int(wrong.argmax()) if wrong.any() else None
+
+
 def find_range(span: Range, ranges: Iterable[Range]) -> Range | None:
     """Return a registered range that holds all of `span`; two that touch are still two."""
     held = (have for have in ranges if have.meets(span) and have.addr <= span.addr and span.end <= have.end)
@@ -195,9 +201,7 @@ def merge(local: Rows, local_ids: Ids, remote: Rows, remote_ids: Ids, join: bool
         why = f"{len(local_ids)} local and {len(remote_ids)} remote indices; they must be equally many and at least one"
         raise LoopbackError("NIXL_ERR_INVALID_PARAM", why)
     here, there = local.resolve(local_ids), remote.resolve(remote_ids)
-    unequal = np.flatnonzero(here.length != there.length)
-    if len(unequal):
-        at = unequal[0]
+    if (at := first_at(here.length != there.length)) is not None:
         why = f"position {at}: local descriptor {local_ids[at]} has {here.length[at]} bytes, "
         why += f"remote descriptor {remote_ids[at]} has {there.length[at]}"
         raise LoopbackError("NIXL_ERR_INVALID_PARAM", why)

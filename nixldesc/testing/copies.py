@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ._memory import Resolved, Rows
+from ._memory import Resolved, Rows, first_at
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -91,9 +91,7 @@ def nixl_copies(
         raise DeliveryError(f"{len(src_ids)} src ids against {len(dst_ids)} dst ids")
     src = _descriptors("src", src_table, src_ids)
     dst = _descriptors("dst", dst_table, dst_ids)
-    unequal = np.flatnonzero(src.length != dst.length)
-    if unequal.size:
-        at = int(unequal[0])
+    if (at := first_at(src.length != dst.length)) is not None:
         raise DeliveryError(
             f"position {at}: src id {int(src_ids[at])} has {src.length[at]} bytes,"
             f" dst id {int(dst_ids[at])} has {dst.length[at]}"
@@ -140,9 +138,7 @@ def _descriptors(side: str, table: Addresses, ids: Ids) -> Resolved:
         table = np.column_stack((table, table[:, 1], np.ones(len(table), np.uint64)))
     rows = Rows.counted("", table)
     wanted = np.asarray(ids, np.int64)
-    outside = np.flatnonzero((wanted < 0) | (wanted >= rows.num_descs))
-    if outside.size:
-        at = int(outside[0])
+    if (at := first_at((wanted < 0) | (wanted >= rows.num_descs))) is not None:
         raise DeliveryError(
             f"{side} id {wanted[at]} at position {at} is outside a list of {rows.num_descs} descriptors"
         )

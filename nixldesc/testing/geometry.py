@@ -190,8 +190,9 @@ def _chunks(
     stages = [sorted(set(stages)).index(stage) for stage in stages]
     for cache, stage in zip(model.caches, stages, strict=True):
         styles = [_style(rnd, detail, limits, part, tp) for part in cache.parts]
-        if limits.any_order and rnd.random() < 0.5:  # one order for all: rows can interleave
-            styles = [style._replace(order=_like(style.order, styles[0].order)) for style in styles]
+        if limits.any_order and rnd.random() < 0.5:  # the same axis first in all of them: rows can interleave
+            first = styles[0].order[:1]
+            styles = [one._replace(order=tuple(sorted(one.order, key=lambda a: a not in first))) for one in styles]
         detail.shuffle(styles)
         of = [served[life] for life in cache.lives]
         groups = tuple(one.group for one in of)
@@ -200,11 +201,6 @@ def _chunks(
             spread = any(len(held) > 1 for style in some for held in style.boxes) and rnd.random() < 0.4
             chunks.append(_Chunk(some, groups, of[0].block_tokens, of[0].dealt, stage, spread))
     return chunks
-
-
-def _like(order: tuple[tuple[str, int], ...], model: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-    first = model[:1]
-    return first + tuple(a for a in order if a not in first) if set(first) <= set(order) else order
 
 
 def _style(rnd: Random, detail: Random, limits: Limits, part: Part, tp: int) -> _Style:
@@ -304,12 +300,11 @@ def _regions(rnd: Random, limits: Limits, chunks: list[_Chunk]) -> list[_Place]:
 
 def _hosts(chunks: list[_Chunk], places: list[_Place]) -> list[int]:
     """The places in whose memory the chunks may lie, too: no group may have two regions there."""
-    found = []
-    for n, host in enumerate(places):
-        there = {group for other in places if other.onto == n for group in other.groups}
-        if host.onto == n and not host.spread and host.stage == chunks[0].stage and not there & set(chunks[0].groups):
-            found.append(n)
-    return found
+    there: dict[int, set[int]] = {n: set() for n, place in enumerate(places) if place.onto == n and not place.spread}
+    for place in places:
+        there.get(place.onto, set()).update(place.groups)
+    groups, stage = set(chunks[0].groups), chunks[0].stage
+    return [n for n, taken in there.items() if places[n].stage == stage and not taken & groups]
 
 
 class _Page(NamedTuple):
@@ -320,15 +315,19 @@ class _Page(NamedTuple):
 
 
 def _rank(rnd: Random, limits: Limits, places: Sequence[_Place], tp_rank: int, anonymous: bool) -> list[Region]:
-    pages = [page for place in places for page in _pages(rnd, place, tp_rank)]
+    lying: dict[object, list[_Page]] = {}  # in the same memory
+    for place in places:
+        for page in _pages(rnd, place, tp_rank):
+            lying.setdefault(page.name if place.spread else place.onto, []).append(page)
     cursors: dict[tuple[str, int], int] = {}
     regions = []
-    for shared in _sharing(pages):
+    for shared in lying.values():
         stride = max(page.length + page.place.gap for page in shared)
         num_blocks = rnd.randint(10, 60)
-        counts = _counts(rnd, num_blocks, limits.segments if len(shared) == 1 and rnd.random() < 0.3 else 1)
+        most_cuts = limits.segments - 1 if len(shared) == 1 and rnd.random() < 0.3 else 0
+        cuts = sorted(rnd.sample(range(1, num_blocks), rnd.randint(0, most_cuts)))
         segments = []
-        for count in counts:
+        for count in [stop - start for start, stop in pairwise([0, *cuts, num_blocks])]:
             memory = shared[0].place.mem_type, rnd.choice((0, 0, 1, 3))
             base = 0 if memory[0] == "FILE" else rnd.choice((0x1000, 0x7F00_0000_0000, 0xFFFF_8000_0000_0000))
             start = cursors.get(memory, base) + rnd.choice((0, 0, 16, 100))
@@ -344,27 +343,15 @@ def _rank(rnd: Random, limits: Limits, places: Sequence[_Place], tp_rank: int, a
 
 def _pages(rnd: Random, place: _Place, tp_rank: int) -> list[_Page]:
     """What a block of each of the place's regions is on this rank: one, one a part, or none."""
-    sections = _sections(place, tp_rank)
+    sections: list[Section] = []
+    for chunk in place.chunks:
+        sections += _chunk_sections(chunk, tp_rank, max((section.end for section in sections), default=0))
     name = "+".join(dict.fromkeys(section.name for section in sections))
-    pages = [(name, sections)] if sections else []
+    pages = [(name, tuple(sections))] if sections else []
     if place.spread:
         pages = [(f"{name}#{number}", (section,)) for number, section in enumerate(sections)]
     ends = [max(section.end for section in some) + rnd.choice((0, 0, 0, 3)) for _, some in pages]
     return [_Page(place, name, some, end) for (name, some), end in zip(pages, ends, strict=True)]
-
-
-def _sharing(pages: Sequence[_Page]) -> list[list[_Page]]:
-    """Pages that lie in the same memory."""
-    found: dict[object, list[_Page]] = {}
-    for page in pages:
-        found.setdefault(page.name if page.place.spread else page.place.onto, []).append(page)
-    return list(found.values())
-
-
-def _counts(rnd: Random, num_blocks: int, most: int) -> list[int]:
-    """How many blocks lie in each segment."""
-    cuts = sorted(rnd.sample(range(1, num_blocks), rnd.randint(0, most - 1)))
-    return [stop - start for start, stop in pairwise([0, *cuts, num_blocks])]
 
 
 def _region(page: _Page, segments: Sequence[tuple[int, int, int]], stride: int, anonymous: bool) -> Region:
@@ -379,13 +366,6 @@ def _region(page: _Page, segments: Sequence[tuple[int, int, int]], stride: int, 
         mem_type=page.place.mem_type,
         sections=None if opaque else page.sections,
     )
-
-
-def _sections(place: _Place, tp_rank: int) -> tuple[Section, ...]:
-    sections: list[Section] = []
-    for chunk in place.chunks:
-        sections += _chunk_sections(chunk, tp_rank, max((section.end for section in sections), default=0))
-    return tuple(sections)
 
 
 def _chunk_sections(chunk: _Chunk, tp_rank: int, at: int) -> list[Section]:

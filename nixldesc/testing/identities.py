@@ -13,9 +13,9 @@ nothing is shared with planning.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain, product
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-__all__ = ["MUST", "NEVER", "Held", "Identities", "Painted", "all_held", "block_start", "find", "sections_of"]
+__all__ = ["MUST", "NEVER", "Held", "Identities", "all_held", "ascending", "block_start", "find", "sections_of"]
 
 #: What may happen to a listed byte of dst: nothing, one copy or none, exactly one copy.
 NEVER, MAY, MUST = 0, 1, 2
@@ -76,12 +76,10 @@ class Painted(NamedTuple):
 def all_held(layouts: Mapping[int, Layout], tables: Mapping[int, Tables], null_block: int | None) -> Iterator[Held]:
     """What every rank of one side lists, section by section."""
     for rank, layout in layouts.items():
-        given = tables[rank]
         for region in layout.regions:
-            groups = range(len(given)) if region.groups is None else region.groups
-            for section in region.sections:
-                for ordinal, group in enumerate(groups):
-                    yield from _held(rank, layout, region, section, ordinal, given[group], null_block)
+            groups = range(len(tables[rank])) if region.groups is None else region.groups
+            for section, (ordinal, group) in product(region.sections, enumerate(groups)):
+                yield from _held(rank, layout, region, section, ordinal, tables[rank][group], null_block)
 
 
 def _held(
@@ -92,16 +90,11 @@ def _held(
         for entry, block in _entries(table, null_block)
     ]
     for device in sorted({device for _, _, device, _ in found}) or [region.device_id]:
-        here = [one for one in found if one[2] == device]
-        yield Held(
-            Memory(rank, region.mem_type, device),
-            region,
-            section,
-            ordinal,
-            np.array([block for block, *_ in here], np.int64),
-            np.array([start for _, start, *_ in here], np.uint64),
-            np.array([tokens for *_, tokens in here], np.int64).reshape(-1, _block_tokens(section) or 1),
-        )
+        here = [(block, start, tokens) for block, start, there, tokens in found if there == device]
+        blocks, starts, tokens = zip(*here, strict=True) if here else ((), (), ())
+        at = np.array(tokens, np.int64).reshape(-1, _block_tokens(section) or 1)
+        memory = Memory(rank, region.mem_type, device)
+        yield Held(memory, region, section, ordinal, np.array(blocks, np.int64), np.array(starts, np.uint64), at)
 
 
 def _entries(table: Table, null_block: int | None) -> Iterator[tuple[int, int]]:
@@ -215,8 +208,7 @@ class Identities:
         """Every index of every dst section must be in the layout of some source."""
         if allow_missing is True:
             return
-        held = [self._numbers(section.name, self._page(section)[1]) for _, _, section in sections_of(srcs)]
-        known = np.unique(np.concatenate(held)) if held else np.zeros(0, np.uint64)
+        known = ascending(self._numbers(section.name, self._page(section)[1]) for _, _, section in sections_of(srcs))
         for rank, region, section in sections_of(dsts):
             numbers = self._numbers(section.name, self._page(section)[1])  # at position 0
             lacking = numbers[find(known, numbers) < 0]
@@ -242,11 +234,8 @@ class Identities:
 
 def sections_of(*sides: Mapping[int, Layout]) -> Iterator[tuple[int, Region, Section]]:
     """Every section of every region, and whose it is."""
-    for side in sides:
-        for rank, layout in side.items():
-            for region in layout.regions:
-                for section in region.sections:
-                    yield rank, region, section
+    for rank, layout in chain.from_iterable(side.items() for side in sides):
+        yield from ((rank, region, section) for region in layout.regions for section in region.sections)
 
 
 def _position(sizes: Mapping[str, int]) -> str:
@@ -257,9 +246,14 @@ def _words(sizes: Mapping[str, int]) -> list[str]:
     return [axis for axis in sizes if axis not in (_GROUP, _TOKEN, _POSITION, _ITEM)]
 
 
-def find(ascending: Addresses, wanted: Addresses) -> Numbers:
+def ascending(parts: Iterable[Addresses]) -> Addresses:
+    """All values, each once."""
+    return np.unique(np.concatenate([np.zeros(0, np.uint64), *parts]))
+
+
+def find(known: Addresses, wanted: Addresses) -> Numbers:
     """The index of each wanted value in an ascending array, -1 where it is not there."""
-    if not ascending.size:
+    if not known.size:
         return np.full(wanted.size, -1)
-    at = np.minimum(np.searchsorted(ascending, wanted), ascending.size - 1)
-    return np.where(ascending[at] == wanted, at, -1)
+    at = np.minimum(np.searchsorted(known, wanted), known.size - 1)
+    return np.where(known[at] == wanted, at, -1)

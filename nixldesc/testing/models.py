@@ -89,8 +89,7 @@ def random_model(rnd: Random, limits: Limits, *, sharded: bool) -> Model:
     """``sharded``: some engine of the pair has context parallelism."""
     tokens = tuple(kind for kind in limits.kinds if kind in _TOKEN_KINDS)
     states = tuple(kind for kind in limits.kinds if kind not in _TOKEN_KINDS)
-    kinds = ["token"] * 3 * bool(tokens) + ["state"] * bool(states)
-    kinds += ["whole"] * bool(tokens and sharded)
+    kinds = ["token"] * 3 * bool(tokens) + ["state"] * bool(states) + ["whole"] * bool(tokens and sharded)
     lives = []
     for _ in range(rnd.choice((1, 1, 2, 3))):
         kind = rnd.choice(kinds)
@@ -102,9 +101,7 @@ def random_model(rnd: Random, limits: Limits, *, sharded: bool) -> Model:
     for number in range(max(len(lives), rnd.randint(1, limits.caches))):
         life = number if number < len(lives) else rnd.randrange(len(lives))
         what = lives[life]
-        allowed = states if what.kind == "state" else tokens
-        if what.mixed and number >= len(lives):
-            allowed = tokens + states
+        allowed = states if what.kind == "state" else tokens + states * (what.mixed and number >= len(lives))
         also = [n for n, other in enumerate(lives) if other == what and n != life]
         shared = limits.aliased and also and rnd.random() < 0.3
         parts = _parts(rnd, f"L{number}", rnd.choice(allowed), 1 if exact else rnd.choice((1, 1, 2)))
@@ -131,11 +128,8 @@ def _parts(rnd: Random, name: str, kind: str, per_token: int) -> tuple[Part, ...
         heads = (Axis("layer", 0, rnd.choice((1, 2, 3, 4))), *heads)
     if kind in ("attention", "stacked"):
         return (Part(name, *_bytes(rnd, heads, size), per_token, {}),)
-    names = [".k", ".v"] if kind == "kv" else [".data", ".scale"]
-    sizes = (size, size) if kind == "kv" else (size, 1)
-    return tuple(
-        Part(name + end, *_bytes(rnd, heads, size), per_token, {}) for end, size in zip(names, sizes, strict=True)
-    )
+    sizes = {".k": size, ".v": size} if kind == "kv" else {".data": size, ".scale": 1}
+    return tuple(Part(name + end, *_bytes(rnd, heads, own), per_token, {}) for end, own in sizes.items())
 
 
 def _bytes(rnd: Random, axes: tuple[Axis, ...], size: int) -> tuple[tuple[Axis, ...], tuple[str, ...], int]:
@@ -150,10 +144,8 @@ def _state_parts(rnd: Random, name: str) -> tuple[Part, ...]:
     rows = Axis("row", 0, rnd.choice((1, 2, 3)))
     item = rnd.choice((1, 2))
     wanted = rnd.choice((("x",), ("x", "B", "C"), ("q", "k", "v")))
-    parts = [
-        Part(f"{name}.{part}", (Axis("channel", 0, rnd.choice((1, 2, 4, 6))), rows), ("channel",), item, 0, {})
-        for part in wanted
-    ]
+    channels = [(part, Axis("channel", 0, rnd.choice((1, 2, 4, 6)))) for part in wanted]
+    parts = [Part(f"{name}.{part}", (axis, rows), ("channel",), item, 0, {}) for part, axis in channels]
     if rnd.random() < 0.7:
         lane = rnd.choice((0, 3))
         axes = (Axis("head", 0, rnd.choice((1, 2, 4))), Axis("lane", lane, lane + rnd.choice((1, 2))))

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ._memory import first_at
 from .copies import Copies, DeliveryError, Memory, nixl_copies, planned_copies
-from .identities import MUST, NEVER, Held, Identities, all_held, find
+from .identities import MUST, NEVER, Held, Identities, all_held, ascending, find
 
 if TYPE_CHECKING:
     from nixldesc import Layout
@@ -119,8 +120,7 @@ class _Oracle:
         self.names, self.layouts, self.held, self.copies, self.tokens = names, layouts, held, copies, tokens
         self.painted = self._paint("src", held[0], None)
         self.targets = self._paint("dst", held[1], tokens)
-        listed = [canvas.identity for canvas in self.painted.values()]
-        self.known = np.sort(np.concatenate(listed)) if listed else np.zeros(0, np.uint64)
+        self.known = ascending(canvas.identity for canvas in self.painted.values())
         self.by_source = dict.fromkeys(layouts[0], 0)
 
     def judge(self) -> Delivery:
@@ -148,9 +148,7 @@ class _Oracle:
             addr, identity, due = map(np.concatenate, zip(*parts, strict=True))
             order = np.argsort(addr, kind="stable")
             addr, identity, due = addr[order], identity[order], due[order]
-            twice = np.flatnonzero(addr[1:] == addr[:-1])
-            if twice.size:
-                at = int(twice[0])
+            if (at := first_at(addr[1:] == addr[:-1])) is not None:
                 raise ValueError(
                     f"{side} {memory}: the tables put two things at address {int(addr[at]):#x}:"
                     f" {self.names.say(int(identity[at]))}, and {self.names.say(int(identity[at + 1]))}"
@@ -163,13 +161,12 @@ class _Oracle:
         """Make the copies on the identities; returns the addresses written that nobody listed."""
         target = self.targets.get(copies.dst)
         listed = 0 if target is None else target.addr.size
-        if too_long := [row for row in copies.rows.tolist() if row[2] > listed]:
-            # Longer than all that is listed there: wrong, and maybe too long to be walked by bytes.
-            src, dst, length = too_long[0]
-            raise DeliveryError(
-                f"{length} bytes are copied from {src:#x} to {dst:#x} in dst"
-                f" {copies.dst}, where the request lists {listed} bytes in all"
-            )
+        for src, dst, length in copies.rows.tolist():
+            if length > listed:  # wrong, and maybe too long to be walked by bytes
+                raise DeliveryError(
+                    f"{length} bytes are copied from {src:#x} to {dst:#x} in dst"
+                    f" {copies.dst}, where the request lists {listed} bytes in all"
+                )
         if target is None:
             return []
         src_addr, dst_addr = _bytes(copies.rows)

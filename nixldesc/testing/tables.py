@@ -52,11 +52,8 @@ def random_tables(rnd: Random, layout: Layout, num_groups: int, *, most: int = 6
     >>> set(ids) <= {0, 1, 2}
     True
     """
-    tables = []
-    for group in range(num_groups):
-        capacity = min((r.num_blocks for r in _serving(layout, group)), default=0)
-        tables.append(rnd.sample(range(capacity), rnd.randint(0, min(most, capacity))))
-    return tuple(tables)
+    rooms = [min((r.num_blocks for r in _serving(layout, group)), default=0) for group in range(num_groups)]
+    return tuple(rnd.sample(range(room), rnd.randint(0, min(most, room))) for room in rooms)
 
 
 def random_request(
@@ -115,9 +112,8 @@ class _Side(NamedTuple):
 
 def _side(rnd: Random, layouts: Mapping[int, Layout], most: int, null_block: int | None) -> _Side:
     count = 1 + max((g for x in layouts.values() for r in x.regions for g in r.groups or ()), default=0)
-    return _Side(
-        layouts, count, {rank: _pools(rnd, layout, count, most, null_block) for rank, layout in layouts.items()}
-    )
+    pools = {rank: _pools(rnd, layout, count, most, null_block) for rank, layout in layouts.items()}
+    return _Side(layouts, count, pools)
 
 
 class _List(NamedTuple):
@@ -161,13 +157,11 @@ def _linked(sides: tuple[_Side, _Side]) -> list[dict[Node, Fraction]]:
                 edges[0, g][1, h] = ratio
                 edges[1, h][0, g] = 1 / ratio
     found: list[dict[Node, Fraction]] = []
-    for start in edges:
-        if any(start in spans for spans in found):
-            continue
-        spans = {start: Fraction(1)}
-        queue = [start]
+    while edges:
+        spans = {next(iter(edges)): Fraction(1)}
+        queue = list(spans)
         for node in queue:
-            new = {there: spans[node] * ratio for there, ratio in edges[node].items() if there not in spans}
+            new = {there: spans[node] * ratio for there, ratio in edges.pop(node).items() if there not in spans}
             spans |= new
             queue += new
         found.append(spans)
@@ -211,10 +205,7 @@ class _Link(NamedTuple):
             common = lcm(*(span.denominator for span in spans.values()))
             whole = gcd(*(int(span * common) for span in spans.values()))
             units = {node: int(2 * span * common) // whole for node, span in spans.items()}
-        rooms = {
-            (side, group): min([most, *(len(pools[group]) for pools in sides[side].pools.values())])
-            for side, group in spans
-        }
+        rooms = {node: min([most, *(len(pools[node[1]]) for pools in sides[node[0]].pools.values())]) for node in spans}
         longest = min(rooms[node] * units[node] for node in spans)
         if not exact and any(layout.cp_tokens for side in sides for layout in side.layouts.values()):
             raise ValueError("with cp_tokens all sections that share a list must have the same block_tokens")
@@ -265,18 +256,18 @@ def _draw(rnd: Random, detail: Random, link: _Link, lists: _Lists, how: _How) ->
 def _share_out(rnd: Random, layouts: Mapping[int, Layout], group: int, lists: _Lists) -> None:
     """Leave each entry to source ranks of which no two hold the same bytes at the same place."""
     whole = {rank: lists[0, group, rank] for rank in layouts}
-    taken: dict[int, list[int]] = {rank: [] for rank in whole}
+    senders: dict[int, list[int]] = {}  # of each entry
     for entry in sorted({entry for one in whole.values() for entry in one.entries}):
-        chosen: list[int] = []
+        chosen = senders[entry] = []
         for rank in rnd.sample(sorted(whole), len(whole)):
             mine = layouts[rank]
             if entry in whole[rank].entries and not any(_overlap(mine, layouts[other], group) for other in chosen):
                 chosen.append(rank)
-                taken[rank].append(entry)
     for rank, one in whole.items():
-        if taken[rank] != list(one.entries):
-            real = [known for entry, known in zip(one.entries, one.real, strict=True) if entry in taken[rank]]
-            lists[0, group, rank] = _List(tuple(taken[rank]), tuple(real), one.total, False)
+        kept = [(entry, real) for entry, real in zip(one.entries, one.real, strict=True) if rank in senders[entry]]
+        if len(kept) < len(one.entries):
+            entries, real = tuple(entry for entry, _ in kept), tuple(real for _, real in kept)
+            lists[0, group, rank] = _List(entries, real, one.total, False)
 
 
 def _overlap(one: Layout, other: Layout, group: int) -> bool:
