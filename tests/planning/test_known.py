@@ -8,6 +8,7 @@ import pytest
 
 from nixldesc import GeometryError, Layout, Region, attention_sections, plan
 from nixldesc._memory import forget
+from nixldesc.planning.recipe import MAX_KNOWN
 
 
 def rank(tp_size: int, tp_rank: int, base: int, blocks: int = 10) -> Layout:
@@ -79,3 +80,18 @@ def test_equal_to_python_is_not_the_same_shape() -> None:
         Layout.from_dict({**message, "block_lens": True})
     with pytest.raises(GeometryError, match="version"):
         Layout.from_dict({**message, "version": 2.0})
+
+
+@pytest.mark.parametrize(("of_dst", "of_src"), [(5, 5), (5, MAX_KNOWN + 1), (MAX_KNOWN + 1, 5)])
+def test_recipes_are_kept_unless_they_or_their_layouts_are_large(of_dst: int, of_src: int) -> None:
+    """A recipe holds on to its layouts' shapes: one region that meets of very many is not a small one."""
+
+    def message(regions: int) -> dict[str, Any]:
+        names = [f"r{number}" for number in range(regions)]
+        return Layout.from_columns(
+            base_addrs=[4096 * n for n in range(regions)], block_lens=[16] * regions, num_blocks=4, names=names
+        ).to_dict()
+
+    dst, src = Layout.from_dict(message(of_dst)), Layout.from_dict(message(of_src))
+    first, again = (plan(dst, {0: src}, allow_missing=True) for _ in range(2))
+    assert (first._recipe is again._recipe) == (max(of_dst, of_src) <= MAX_KNOWN)

@@ -4,8 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from nixldesc import Axis, Blocks, GeometryError, Layout, Region, Section, plan, reader_counts, source_ranks
+from nixldesc import (
+    Axis,
+    Blocks,
+    GeometryError,
+    Layout,
+    PeerMismatchError,
+    Region,
+    Section,
+    plan,
+    reader_counts,
+    source_ranks,
+)
+from nixldesc.planning import sendings
+from nixldesc.planning.families import Source
 from nixldesc.planning.limits import Limits
+from nixldesc.planning.recipe import templates_of
+from nixldesc.planning.sources import Rule, Rules, Seat
 
 
 def test_lanes_are_dealt_to_pairs_in_their_order() -> None:
@@ -113,3 +128,49 @@ def test_each_source_gives_a_plan_steps_of_its_own() -> None:
         limits.look(2**18)
     with pytest.raises(OverflowError):
         limits.look(1)
+
+
+def test_what_a_plan_may_make_is_made_and_not_one_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two regions, two lanes in each, in two runs a block: four regions of a list, and eight pieces of a block."""
+    axes = [Axis("row", 0, 2), Axis("column", 0, 4)]
+
+    def layout(row: int) -> Layout:
+        pages = {
+            name: [Section(name + end, axes, 1, offset=at, strides=[row, 1]) for end, at in (("k", 0), ("v", 32))]
+            for name in ("a", "b")
+        }
+        return Layout([Region(name, ord(name) << 8, 64, 3, sections=page) for name, page in pages.items()])
+
+    dst, source = layout(4), Source(0, layout(8))
+
+    def sent(regions: int, pieces: int) -> int:
+        monkeypatch.setattr(sendings, "MAX_BLOCK_PIECES", pieces)
+        limits = Limits(1)
+        templates, _, _ = templates_of(dst, [source], Rules(Rule(Seat()), {}), frozenset(), limits)
+        limits.regions = regions
+        return sum(len(sending.lists.slots) for sending in sendings.sendings_of(templates, limits)[0])
+
+    assert sent(4, 8) == 4
+    with pytest.raises(PeerMismatchError, match=r"region 'a': .* more than 65536 rows a source"):
+        sent(3, 8)
+    with pytest.raises(PeerMismatchError, match="region 'a': one block of each region would be 8 separate pieces"):
+        sent(4, 7)
+
+
+def test_regions_that_begin_as_far_together_but_not_apart_are_planned_apart() -> None:
+    """Planted once: the sum of where two boxes begin was taken for how far they are apart."""
+
+    def shard(**rows: tuple[int, int]) -> Layout:
+        pages = {name: Section(name, [Axis("row", *ends)], 1) for name, ends in rows.items()}
+        return Layout([Region(name, ord(name) << 8, 8, 4, sections=[page]) for name, page in pages.items()])
+
+    # "a" wants four rows of each source, "b" six of source 0 and two of source 1; where the boxes begin sums up to
+    # 44 and 36 for both. Source 1 has another order, so that sections are looked up by name.
+    dst = shard(a=(20, 28), b=(21, 29))
+    srcs = {0: shard(a=(24, 32), b=(23, 31)), 1: shard(b=(15, 23), a=(16, 24))}
+    made = plan(dst, srcs, dst_rank=0, dst_size=1)
+    taken = {
+        rank: {(origin[2], region.block_len) for origin, region in zip(pair.origin, pair.dst.regions, strict=True)}
+        for rank, (pair,) in made.items()
+    }
+    assert taken == {0: {(("a",), 4), (("b",), 6)}, 1: {(("a",), 4), (("b",), 2)}}

@@ -25,5 +25,6 @@ def test_it_names_whom_the_plan_reads(heads: int, src_cp: int, dst_tp: int) -> N
 
 
 def test_groups_of_another_size_are_refused() -> None:
-    with pytest.raises(GeometryError, match="src_cp must divide src_tp, got 3 and 8"):
-        source_ranks(8, 1, 0, 8, src_cp=3)
+    for src_cp in (3, 0, -1):
+        with pytest.raises(GeometryError, match=f"src_cp must divide src_tp, got {src_cp} and 8"):
+            source_ranks(8, 1, 0, 8, src_cp=src_cp)

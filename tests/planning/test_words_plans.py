@@ -99,6 +99,11 @@ PLANS = {
         "source 1 holds [3, 4)",
         "missing is [2, 3)",
     ),
+    "missing heads are worded by rank, wherever the count begins": no(
+        lambda: plan(DST, {0: page(heads(0, 1)), 1: page(heads(1, 2)), 2: page(heads(3, 4))}, dst_rank=1, dst_size=2),
+        PeerMismatchError,
+        "source 0 holds [0, 1), source 1 holds [1, 2), source 2 holds [3, 4); missing is [2, 3)",
+    ),
     "another item size": no(
         lambda: plan(DST, {0: page(heads(0, 4, itemsize=2))}),
         PeerMismatchError,
