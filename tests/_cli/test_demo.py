@@ -6,13 +6,13 @@ import io
 import itertools
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
+from multiprocessing import Pipe
 from typing import Any
 
 import numpy as np
@@ -392,7 +392,7 @@ def test_who_lost_its_peer_is_believed_last() -> None:
 
 
 def test_a_channel_says_when_the_other_end_has_gone() -> None:
-    mine, yours = map(Channel, socket.socketpair())
+    mine, yours = map(Channel, Pipe())
     yours.send({"step": "hello", "blob": "x" * 100_000})
     yours.close()
     assert mine.receive("hello")["blob"] == "x" * 100_000
@@ -404,7 +404,7 @@ def test_a_channel_says_when_the_other_end_has_gone() -> None:
 
 
 def test_a_channel_refuses_what_is_not_due() -> None:
-    mine, yours = map(Channel, socket.socketpair())
+    mine, yours = map(Channel, Pipe())
     yours.send({"step": "bye"})
     with pytest.raises(ValueError, match="the other engine says 'bye', but 'hello' is due"):
         mine.receive("hello")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-import socket
 import threading
 import time
 import traceback
@@ -67,8 +66,7 @@ class _Worker:
 
 def run_engines(screen: Screen, kind: str, mains: Mapping[str, EngineMain], *, processes: bool) -> dict[str, Any]:
     """Run both engines, in processes or in threads, and return the last one's figures; DemoError if one fails."""
-    mine = socket.socketpair()
-    workers = [_start(*of, kind, end, processes) for of, end in zip(mains.items(), mine, strict=True)]
+    workers = [_start(*of, kind, end, processes) for of, end in zip(mains.items(), Pipe(), strict=True)]
     try:
         _watch(workers, screen)
         if processes:
@@ -82,7 +80,7 @@ def run_engines(screen: Screen, kind: str, mains: Mapping[str, EngineMain], *, p
     return workers[-1].result or {}
 
 
-def _start(name: str, main: EngineMain, kind: str, end: socket.socket, process_of_its_own: bool) -> _Worker:
+def _start(name: str, main: EngineMain, kind: str, end: Connection, process_of_its_own: bool) -> _Worker:
     events, far = Pipe(duplex=False)
     args = main, kind, end, far
     if not process_of_its_own:
@@ -96,12 +94,12 @@ def _start(name: str, main: EngineMain, kind: str, end: socket.socket, process_o
     return _Worker(name, events, process)
 
 
-def _in_process(main: EngineMain, kind: str, end: socket.socket, events: Connection) -> None:
+def _in_process(main: EngineMain, kind: str, end: Connection, events: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who watches decides
     _work(main, kind, end, events)
 
 
-def _work(main: EngineMain, kind: str, end: socket.socket, events: Connection) -> None:
+def _work(main: EngineMain, kind: str, end: Connection, events: Connection) -> None:
     """Run an engine; its last event is its result or its failure."""
     channel = Channel(end)
 

@@ -1,17 +1,15 @@
-"""How the two engines talk: JSON messages over a local socket, each behind its length; every wait has an end."""
+"""How the two engines talk: JSON messages over a local socket; every wait has an end."""
 
 from __future__ import annotations
 
 import json
-import select
-import socket
+from multiprocessing.connection import Connection
 from typing import Any
 
 __all__ = ["PATIENCE", "Channel", "Gone"]
 
 #: Seconds that an engine waits for the other one, for a transfer or for a notification.
 PATIENCE = 30.0
-_LONGEST = 1 << 26
 
 
 class Gone(Exception):
@@ -21,7 +19,8 @@ class Gone(Exception):
 class Channel:
     """One end of the socket.
 
-    >>> mine, yours = map(Channel, socket.socketpair())
+    >>> from multiprocessing import Pipe
+    >>> mine, yours = map(Channel, Pipe())
     >>> mine.send({"step": "hello"}), yours.ready(0.0), yours.receive("hello")
     (None, True, {'step': 'hello'})
     >>> mine.close()
@@ -32,47 +31,34 @@ class Channel:
     >>> yours.close()
     """
 
-    def __init__(self, end: socket.socket) -> None:
-        self._socket = end
-        self._socket.settimeout(PATIENCE)
+    def __init__(self, end: Connection) -> None:
+        self._end = end
 
     def send(self, message: dict[str, Any]) -> None:
         """Send one message, whose key ``"step"`` says which it is."""
-        data = json.dumps(message).encode()
         try:
-            self._socket.sendall(len(data).to_bytes(8, "big") + data)
+            self._end.send_bytes(json.dumps(message).encode())
         except OSError as error:
             raise Gone(f"the other engine has gone ({error})") from error
 
     def receive(self, step: str = "") -> dict[str, Any]:
         """Return the next message, of the step that is due ("": any)."""
-        size = int.from_bytes(self._read(8), "big")
-        if size > _LONGEST:
-            raise ValueError(f"a message of {size:,} bytes is none of ours")
-        message: dict[str, Any] = json.loads(self._read(size))
+        try:
+            if not self.ready(PATIENCE):
+                raise Gone(f"the other engine says nothing for {PATIENCE:.0f} s")
+            message: dict[str, Any] = json.loads(self._end.recv_bytes())
+        except EOFError:
+            raise Gone("the other engine has gone") from None
+        except OSError as error:
+            raise Gone(f"the other engine has gone ({error})") from error
         if step and message["step"] != step:
             raise ValueError(f"the other engine says {message['step']!r}, but {step!r} is due")
         return message
 
     def ready(self, seconds: float) -> bool:
         """Whether a message (or the end) has come; waits so long for one."""
-        return bool(select.select([self._socket], [], [], seconds)[0])
+        return self._end.poll(seconds)
 
     def close(self) -> None:
         """Close this end; the other one sees it."""
-        self._socket.close()
-
-    def _read(self, size: int) -> bytes:
-        parts = []
-        while size:
-            try:
-                part = self._socket.recv(min(size, 1 << 20))
-            except TimeoutError:
-                raise Gone(f"the other engine says nothing for {PATIENCE:.0f} s") from None
-            except OSError as error:
-                raise Gone(f"the other engine has gone ({error})") from error
-            if not part:
-                raise Gone("the other engine has gone")
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
+        self._end.close()
