@@ -24,12 +24,11 @@ _STEPS = (2654435761, 2246822519, 3266489917, 668265263)
 
 
 class _Part(NamedTuple):
-    """One array of a layer inside a rank's blocks: view[block] has the axes of `ranges`, tokens at `token_axis`."""
+    """One array of a layer inside a rank's blocks: view[block] has the axes of `ranges`, behind that of its tokens."""
 
     name: str
     view: Bytes
     ranges: tuple[range, ...]
-    token_axis: int | None
 
 
 def content(name: str, request: int, *ranges: range) -> Bytes:
@@ -62,42 +61,34 @@ def write_request(
     last: int,
 ) -> None:
     """Write what a request's blocks must hold for its tokens [first, last), and its state."""
-    for kind in KINDS:
+    for kind, part in _parts(memory, engine, tp_rank):
         tokens, _, group = engine.of(kind)
-        for part in _parts(memory, engine, tp_rank, kind):
-            if part.token_axis is None:
-                part.view[tables[group][0]] = content(part.name, request.number, *part.ranges)
-                continue
-            ranges = list(part.ranges)
-            ranges[part.token_axis] = range(first, last)
-            whole = np.moveaxis(content(part.name, request.number, *ranges), part.token_axis, 0)
-            for entry, block in enumerate(tables[group]):
-                start, stop = max(first, entry * tokens), min(last, (entry + 1) * tokens)
-                if start < stop:
-                    held = np.moveaxis(part.view[block], part.token_axis, 0)
-                    held[start - entry * tokens : stop - entry * tokens] = whole[start - first : stop - first]
+        if not tokens:
+            part.view[tables[group][0]] = content(part.name, request.number, *part.ranges)
+            continue
+        whole = content(part.name, request.number, range(first, last), *part.ranges)
+        for entry, block in enumerate(tables[group]):
+            start, stop = max(first, entry * tokens), min(last, (entry + 1) * tokens)
+            if start < stop:
+                held = part.view[block]
+                held[start - entry * tokens : stop - entry * tokens] = whole[start - first : stop - first]
 
 
-def _parts(memory: Bytes, engine: Engine, tp_rank: int, kind: str) -> Iterator[_Part]:
-    """Yield the arrays of all layers of one kind, as views into a rank's memory."""
+def _parts(memory: Bytes, engine: Engine, tp_rank: int) -> Iterator[tuple[str, _Part]]:
+    """Yield each kind of layer with the arrays of all its layers, which are views into a rank's memory."""
     make = {"attention": _attention, "latent": _latent, "state": _state}
     at = 0
-    for each in KINDS:
-        for layer in MODEL.layers(each):
-            blocks, at = _blocks(memory, engine, each, at)
-            if each == kind:
-                yield from make[kind](layer, blocks, engine, tp_rank)
-
-
-def _blocks(memory: Bytes, engine: Engine, kind: str, at: int) -> tuple[Bytes, int]:
-    """Return one layer's memory as [block][byte], and where the next layer begins."""
-    tokens, number, _ = engine.of(kind)
-    size = {
-        "attention": 2 * MODEL.kv_heads // engine.tp_size * tokens * MODEL.head_bytes,
-        "latent": tokens * MODEL.latent_bytes,
-        "state": engine.state_stride,
-    }[kind]
-    return memory[at : at + number * size].reshape(number, size), at + number * size
+    for kind in KINDS:
+        tokens, number, _ = engine.of(kind)
+        size = {
+            "attention": 2 * MODEL.kv_heads // engine.tp_size * tokens * MODEL.head_bytes,
+            "latent": tokens * MODEL.latent_bytes,
+            "state": engine.state_stride,
+        }[kind]
+        for layer in MODEL.layers(kind):
+            blocks = memory[at : at + number * size].reshape(number, size)
+            yield from ((kind, part) for part in make[kind](layer, blocks, engine, tp_rank))
+            at += number * size
 
 
 def _share(size: int, engine: Engine, tp_rank: int) -> range:
@@ -107,14 +98,14 @@ def _share(size: int, engine: Engine, tp_rank: int) -> range:
 
 def _attention(layer: str, blocks: Bytes, engine: Engine, tp_rank: int) -> Iterator[_Part]:
     heads, tokens = _share(MODEL.kv_heads, engine, tp_rank), engine.of("attention")[0]
-    view = blocks.reshape(len(blocks), 2, len(heads), tokens, MODEL.head_bytes)
+    view = blocks.reshape(len(blocks), 2, len(heads), tokens, MODEL.head_bytes).swapaxes(2, 3)
     for number, name in enumerate("KV"):
-        yield _Part(f"{layer} {name}", view[:, number], (heads, range(0), range(MODEL.head_bytes)), 1)
+        yield _Part(f"{layer} {name}", view[:, number], (heads, range(MODEL.head_bytes)))
 
 
 def _latent(layer: str, blocks: Bytes, engine: Engine, tp_rank: int) -> Iterator[_Part]:
     view = blocks.reshape(len(blocks), engine.of("latent")[0], MODEL.latent_bytes)
-    yield _Part(layer, view, (range(0), range(MODEL.latent_bytes)), 0)
+    yield _Part(layer, view, (range(MODEL.latent_bytes),))
 
 
 def _state(layer: str, blocks: Bytes, engine: Engine, tp_rank: int) -> Iterator[_Part]:
@@ -124,5 +115,5 @@ def _state(layer: str, blocks: Bytes, engine: Engine, tp_rank: int) -> Iterator[
         held = _share(width, engine, tp_rank)
         size = len(held) * int(np.prod(inner))
         view = blocks[:, at : at + size].reshape(len(blocks), len(held), *inner)
-        yield _Part(f"{layer} {name}", view, (held, *map(range, inner)), None)
+        yield _Part(f"{layer} {name}", view, (held, *map(range, inner)))
         at += size
