@@ -262,7 +262,7 @@ def test_an_engine_that_fails_is_named(
     def fail(*_: Any) -> None:
         raise RuntimeError("no memory left")
 
-    monkeypatch.setattr(module, "_prepare", fail)
+    monkeypatch.setattr(module, "prepare_peers", fail)
     name = module.__name__.rpartition(".")[2]
     assert main(["demo"]) == 1
     out, err = capsys.readouterr()

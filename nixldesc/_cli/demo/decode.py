@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nixldesc import Blocks, DlistPair, Layout, Plan
-from nixldesc._cli.demo.model import DECODE, KINDS, REQUESTS, Lists, Order, Request, draw_tables
-from nixldesc._cli.demo.rank import Moved, Peer, Rank, Told, hear_all, meet, move, open_ranks, prepare_peer, time_plan
+from nixldesc import Blocks, DlistPair
+from nixldesc._cli.demo.model import DECODE, KINDS, REQUESTS, Order, Request, Tables, draw_tables
+from nixldesc._cli.demo.rank import Moved, Peer, Rank, Told, hear_all, meet, move, open_ranks, prepare_peers
 from nixldesc._cli.demo.truth import write_request
 from nixldesc._cli.demo.wire import Channel
 from nixldesc._cli.screen import count
@@ -27,43 +27,40 @@ _ORDERS: tuple[Order, ...] = ("given", "merge")
 #: Ids are computed this often, and the quickest time is shown: the first time also warms caches.
 ID_REPEATS = 20
 
-Tables = list[list[list[int]]]
-
 
 class _Decode:
     """The engine after the handshake."""
 
-    def __init__(self, ranks: list[Rank], plans: list[Plan], peers: list[Peer], src_tables: Tables) -> None:
-        self.ranks, self.plans, self.peers = ranks, plans, peers
+    def __init__(self, ranks: list[Rank], peers: list[Peer], src_tables: Tables) -> None:
+        self.ranks, self.peers = ranks, peers
         self.src_tables, self.dst_tables = src_tables, draw_tables(DECODE)
-        self.pairs = [pair for made in plans for of_source in made.values() for pair in of_source]
+        self.pairs = [pair for peer in peers for pair in peer.planned]
         self.told: Told = Counter()
 
-    def given(self, request: Request) -> Lists:
-        return request.given(DECODE, self.dst_tables[request.number])
+    def lists(self, request: Request) -> tuple[list[list[int]], list[Blocks]]:
+        return self.src_tables[request.number], request.given(DECODE, self.dst_tables[request.number])
 
     def pull(self, request: Request, order: Order) -> Moved:
         """Read a request from all sources to all ranks; each source hears of it from each of its readers."""
-        src, dst = self.src_tables[request.number], self.given(request)
-        return move(self.peers, src, dst, request.tokens, f"{order} {request.number}", order)
+        return move(self.peers, request, order, *self.lists(request))
 
     def take_push(self, request: Request, order: str, channel: Channel) -> Moved:
         """Have prefill write a request, and wait until each of our ranks has heard from each of its writers."""
-        lists = [item if isinstance(item, Blocks) else Blocks(item) for item in self.given(request)]
-        blocks = [[list(item.ids), item.skip] for item in lists]
+        blocks = [[list(item.ids), item.skip] for item in self.lists(request)[1]]
         channel.send({"step": "push", "request": request.number, "order": order, "blocks": blocks})
         told = channel.receive("pushed")
-        hear_all(self.ranks, self.told, f"{order} {request.number}", dict(enumerate(map(len, self.plans))))
-        return Moved(told["ops"], told["nbytes"], told["seconds"])
+        hear_all(self.ranks, self.told, request.note(order), Counter(peer.mine.tp_rank for peer in self.peers))
+        return Moved(*told["moved"])
 
-    def id_figures(self, request: Request) -> tuple[int, float]:
-        """Return how many descriptor ids a request is (both sides), and the seconds that computing them takes."""
-        src, dst = self.src_tables[request.number], self.given(request)
+    def facts(self, request: Request) -> dict[str, Any]:
+        """Return what a request is, how many descriptor ids (both sides), and the seconds that computing them takes."""
+        lists = self.lists(request)
 
         def ids() -> list[Any]:
-            return [pair.desc_ids(src, dst, tokens=request.tokens) for pair in self.pairs]
+            return [pair.desc_ids(*lists, tokens=request.tokens) for pair in self.pairs]
 
-        return sum(len(a) + len(b) for a, b in ids()), min(timeit.repeat(ids, number=1, repeat=ID_REPEATS))
+        seconds = min(timeit.repeat(ids, number=1, repeat=ID_REPEATS))
+        return asdict(request) | {"ids": sum(len(a) + len(b) for a, b in ids()), "id_seconds": seconds}
 
     def ops_by_kind(self) -> list[dict[str, Any]]:
         """Return, for each kind of layer, its rows, ids and wire operations over all requests, by the merge rule."""
@@ -72,9 +69,8 @@ class _Decode:
             for kind, part in _parts(pair).items():
                 found[kind]["rows"] += part.stop - part.start
                 for request, order in itertools.product(REQUESTS, _ORDERS):
-                    lists = self.src_tables[request.number], self.given(request)
                     how: Any = {"order": order, "tokens": request.tokens, "regions": part}
-                    src_ids, dst_ids = pair.desc_ids(*lists, **how)
+                    src_ids, dst_ids = pair.desc_ids(*self.lists(request), **how)
                     found[kind][order] += pair.merged_ops(src_ids, dst_ids)
                     found[kind]["ids"] += len(src_ids) + len(dst_ids) if order == "merge" else 0
         return [{"kind": kind, **figures} for kind, figures in found.items()]
@@ -89,9 +85,9 @@ def decode(kind: str, channel: Channel, tell: Callable[[str], None]) -> dict[str
         hello = channel.receive("hello")
         srcs = meet(ranks, hello["ranks"])
         tell("planning and preparing the pull")
-        plans, peers = _prepare(ranks, srcs, handles)
-        engine = _Decode(ranks, plans, peers, hello["tables"])
-        requests = [_facts(request, engine) for request in REQUESTS]
+        peers = prepare_peers(ranks, "dst", srcs, handles)
+        engine = _Decode(ranks, peers, hello["tables"])
+        requests = [engine.facts(request) for request in REQUESTS]
         tell("working out what every byte must be")
         expected = [_expected(rank, engine.dst_tables) for rank in ranks]
         wrong: list[str] = []
@@ -134,21 +130,6 @@ def _parts(pair: DlistPair) -> dict[str, slice]:
     """Where the regions of each kind of layer stand in a pair; they are neighbours, as in the layout."""
     kinds = [dst.partition(".")[0] for _, dst, _ in pair.origin]
     return {kind: slice(kinds.index(kind), kinds.index(kind) + kinds.count(kind)) for kind in dict.fromkeys(kinds)}
-
-
-def _prepare(ranks: list[Rank], srcs: dict[int, Layout], handles: ExitStack) -> tuple[list[Plan], list[Peer]]:
-    plans, peers = [], []
-    for rank in ranks:
-        made, seconds = time_plan(rank.layout, srcs, rank.tp_rank, len(ranks))
-        plans.append(made)
-        for source, pairs in made.items():
-            peers.append(prepare_peer(rank, source, f"prefill-{source}", pairs, seconds, handles))
-    return plans, peers
-
-
-def _facts(request: Request, engine: _Decode) -> dict[str, Any]:
-    ids, seconds = engine.id_figures(request)
-    return asdict(request) | {"ids": ids, "id_seconds": seconds}
 
 
 def _expected(rank: Rank, tables: Tables) -> NDArray[np.uint8]:

@@ -18,12 +18,12 @@ from typing import Literal, TypeAlias
 
 from nixldesc import Blocks, Layout, Region, Section, attention_sections, mla_sections, state_sections
 
-__all__ = ["DECODE", "KINDS", "MODEL", "PREFILL", "REQUESTS", "Engine", "Lists", "Order", "Request", "draw_tables"]
+__all__ = ["DECODE", "KINDS", "MODEL", "PREFILL", "REQUESTS", "Engine", "Order", "Request", "Tables", "draw_tables"]
 
 KINDS = ("attention", "latent", "state")
 
-#: A request's block lists, one for each group, and the order in which its ids are asked for.
-Lists: TypeAlias = "Sequence[Blocks | Sequence[int]]"
+#: The block lists of each request, one for each group, and the order in which its ids are asked for.
+Tables: TypeAlias = "list[list[list[int]]]"
 Order: TypeAlias = Literal["given", "merge"]
 
 
@@ -140,14 +140,15 @@ class Request:
         tokens = PREFILL.block_tokens[0]
         return -(-self.tokens // tokens) * tokens
 
-    def given(self, engine: Engine, tables: Sequence[Sequence[int]]) -> Lists:
+    def note(self, order: str) -> str:
+        """Return what a transfer of it in this order tells the peer."""
+        return f"{order} {self.number}"
+
+    def given(self, engine: Engine, tables: Sequence[Sequence[int]]) -> list[Blocks]:
         """Return the block lists that decode names: without the cached prefix, and saying so."""
-        lists: list[Blocks | Sequence[int]] = list(tables)
-        for tokens, group in zip(engine.block_tokens, engine.groups, strict=True):
-            if tokens and self.cached:
-                skip = self.cached // tokens
-                lists[group] = Blocks(tables[group][skip:], skip)
-        return lists
+        tokens = dict(zip(engine.groups, engine.block_tokens, strict=True))
+        skips = [self.cached // tokens[group] if tokens[group] else 0 for group in range(len(tables))]
+        return [Blocks(ids[skip:], skip) for ids, skip in zip(tables, skips, strict=True)]
 
 
 REQUESTS = (
@@ -160,7 +161,7 @@ REQUESTS = (
 )
 
 
-def draw_tables(engine: Engine) -> list[list[list[int]]]:
+def draw_tables(engine: Engine) -> Tables:
     """Return a block list per request and group, out of free lists as a long-running engine has them."""
     chance = random.Random(engine.seed)
     free = {group: _worn(engine.num_blocks[at], chance) for at, group in enumerate(engine.groups)}

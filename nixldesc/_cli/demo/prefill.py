@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from typing import Any
 from zlib import crc32
 
-from nixldesc import Blocks, Layout, reader_counts
-from nixldesc._cli.demo.model import PREFILL, REQUESTS, draw_tables
-from nixldesc._cli.demo.rank import Peer, Rank, Told, hear_all, listen, meet, move, open_ranks, prepare_peer, time_plan
+from nixldesc import Blocks, reader_counts
+from nixldesc._cli.demo.model import PREFILL, REQUESTS, Tables, draw_tables
+from nixldesc._cli.demo.rank import Peer, Rank, Told, hear_all, listen, meet, move, open_ranks, prepare_peers
 from nixldesc._cli.demo.truth import write_request
 from nixldesc._cli.demo.wire import Channel
 
@@ -33,7 +33,7 @@ def prefill(kind: str, channel: Channel, tell: Callable[[str], None]) -> dict[st
         channel.send({"step": "hello", "ranks": [rank.hello() for rank in ranks], "tables": tables})
         dsts = meet(ranks, channel.receive("hello")["ranks"])
         tell("planning and preparing the push")
-        peers = _prepare(ranks, dsts, handles)
+        peers = prepare_peers(ranks, "src", dsts, handles)
         readers = reader_counts(list(dsts.values()), {rank.tp_rank: rank.layout for rank in ranks})
         heard = _serve(ranks, peers, tables, readers, channel, tell)
         unchanged = before == [crc32(rank.memory.data) for rank in ranks]
@@ -41,23 +41,10 @@ def prefill(kind: str, channel: Channel, tell: Callable[[str], None]) -> dict[st
     return {}
 
 
-def _prepare(ranks: list[Rank], dsts: dict[int, Layout], handles: ExitStack) -> list[Peer]:
-    """Plan for each reader, and take what falls to each of our ranks."""
-    srcs = {rank.tp_rank: rank.layout for rank in ranks}
-    peers = []
-    for dst_rank, dst in dsts.items():
-        made, seconds = time_plan(dst, srcs, dst_rank, len(dsts))
-        for rank in ranks:
-            if rank.tp_rank in made:
-                name, pairs = f"decode-{dst_rank}", made[rank.tp_rank]
-                peers.append(prepare_peer(rank, dst_rank, name, pairs, seconds, handles))
-    return peers
-
-
 def _serve(
     ranks: list[Rank],
     peers: list[Peer],
-    tables: list[list[list[int]]],
+    tables: Tables,
     readers: dict[int, int],
     channel: Channel,
     tell: Callable[[str], None],
@@ -75,10 +62,9 @@ def _serve(
             request = REQUESTS[message["request"]]
             tell(f"pushing request {request.number}")
             dst_blocks = [Blocks(ids, skip) for ids, skip in message["blocks"]]
-            note = f"{message['order']} {request.number}"
-            moved = move(peers, tables[request.number], dst_blocks, request.tokens, note, message["order"])
-            channel.send({"step": "pushed", **moved._asdict()})
+            moved = move(peers, request, message["order"], tables[request.number], dst_blocks)
+            channel.send({"step": "pushed", "moved": moved})
         else:
             for number in message["requests"]:
-                hear_all(ranks, told, f"{message['order']} {number}", readers)
+                hear_all(ranks, told, REQUESTS[number].note(message["order"]), readers)
             channel.send({"step": "heard"})

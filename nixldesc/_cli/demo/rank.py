@@ -10,16 +10,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nixldesc import DlistPair, Layout, Plan, plan
-from nixldesc._cli.demo.model import Engine, Lists, Order
+from nixldesc import DlistPair, Layout, plan
+from nixldesc._cli.demo.model import Engine, Order, Request
 from nixldesc._cli.demo.wire import PATIENCE
 from nixldesc._memory import forget
 from nixldesc.adapter import PreparedPeer, Transfer, prepare, register
+from nixldesc.adapter.peer import BlockTables
+from nixldesc.adapter.waiting import wait_while
 
 __all__ = [
     "REPEATS",
@@ -32,8 +35,7 @@ __all__ = [
     "meet",
     "move",
     "open_ranks",
-    "prepare_peer",
-    "time_plan",
+    "prepare_peers",
     "why_no_nixl",
 ]
 
@@ -71,7 +73,7 @@ class Rank:
     def hello(self) -> dict[str, Any]:
         """Return what the other engine must know: the agent's metadata and the layout, as plain data."""
         metadata = base64.b64encode(self.agent.get_agent_metadata()).decode()
-        return {"name": self.agent.name, "metadata": metadata, "layout": self.layout.to_dict()}
+        return {"metadata": metadata, "layout": self.layout.to_dict()}
 
 
 def open_ranks(kind: str, engine: Engine, untouched: int, handles: ExitStack) -> list[Rank]:
@@ -101,6 +103,7 @@ class Peer(NamedTuple):
 
     mine: Rank
     theirs: int
+    planned: Sequence[DlistPair]
     prepared: PreparedPeer
     plan_seconds: float
     prepare_seconds: float
@@ -119,26 +122,25 @@ class Peer(NamedTuple):
         }
 
 
-def time_plan(dst: Layout, srcs: dict[int, Layout], dst_rank: int, dst_size: int) -> tuple[Plan, float]:
-    """Return a plan and the seconds it takes for a first peer of its kind, which nothing is remembered of.
+def prepare_peers(
+    ranks: Sequence[Rank], local: Literal["dst", "src"], others: dict[int, Layout], handles: ExitStack
+) -> list[Peer]:
+    """Plan for each destination rank, prepare what falls to each of our ranks, the `local` side, until `handles` close.
 
-    The quickest of three: on a busy machine one may be interrupted.
+    A plan takes as long as for a first peer of its kind, which nothing is remembered of.
     """
-
-    def make() -> Plan:
-        return plan(dst, srcs, dst_rank=dst_rank, dst_size=dst_size)
-
-    return make(), min(timeit.repeat(make, forget, number=1, repeat=3))
-
-
-def prepare_peer(
-    rank: Rank, theirs: int, name: str, pairs: Sequence[DlistPair], plan_seconds: float, handles: ExitStack
-) -> Peer:
-    """Prepare what a plan says of one of their ranks, whose agent is `name`; released when `handles` close."""
-    local: Literal["dst", "src"] = "dst" if rank.agent.name.startswith("decode") else "src"
-    began = time.perf_counter()
-    prepared = handles.enter_context(prepare(rank.agent, name, pairs, local=local))
-    return Peer(rank, theirs, prepared, plan_seconds, time.perf_counter() - began)
+    ours = {rank.tp_rank: rank.layout for rank in ranks}
+    dsts, srcs, name = (ours, others, "prefill") if local == "dst" else (others, ours, "decode")
+    peers = []
+    for dst_rank, dst in dsts.items():
+        make = partial(plan, dst, srcs, dst_rank=dst_rank, dst_size=len(dsts))
+        made, seconds = make(), min(timeit.repeat(make, forget, number=1, repeat=REPEATS))
+        for src_rank, pairs in made.items():
+            mine, theirs = (dst_rank, src_rank) if local == "dst" else (src_rank, dst_rank)
+            began = time.perf_counter()
+            prepared = handles.enter_context(prepare(ranks[mine].agent, f"{name}-{theirs}", pairs, local=local))
+            peers.append(Peer(ranks[mine], theirs, pairs, prepared, seconds, time.perf_counter() - began))
+    return peers
 
 
 #: Notifications, by our TP rank and text.
@@ -155,16 +157,17 @@ def listen(ranks: Iterable[Rank], told: Told) -> None:
 def hear_all(ranks: Iterable[Rank], told: Told, note: str, peers: Mapping[int, int]) -> None:
     """Wait until each of our ranks has been told `note` by so many peers: only then is a move over for it."""
     due = {rank: number * REPEATS for rank, number in peers.items()}
-    until = time.monotonic() + PATIENCE
-    while any(told[rank, note] < number for rank, number in due.items()):
-        if time.monotonic() > until:
-            got = {rank: told[rank, note] for rank in due}
-            raise TimeoutError(f"notification {note!r}: {due} are due by TP rank, {got} came")
+
+    def silent() -> int:
         listen(ranks, told)
-        time.sleep(0.0005)
+        return sum(told[rank, note] < number for rank, number in due.items())
+
+    if wait_while(silent, PATIENCE):
+        got = {rank: told[rank, note] for rank in due}
+        raise TimeoutError(f"notification {note!r}: {due} are due by TP rank, {got} came")
 
 
-#: A busy machine may interrupt any one transfer; times are those of the quickest of so many.
+#: A busy machine may interrupt any one transfer or plan; times are those of the quickest of so many.
 REPEATS = 3
 
 
@@ -176,11 +179,14 @@ class Moved(NamedTuple):
     seconds: float
 
 
-def move(peers: Sequence[Peer], src_blocks: Lists, dst_blocks: Lists, tokens: int, note: str, order: Order) -> Moved:
-    """Move a request between all `peers`, which are told `note` each time; return the quickest of REPEATS."""
+def move(
+    peers: Sequence[Peer], request: Request, order: Order, src_blocks: BlockTables, dst_blocks: BlockTables
+) -> Moved:
+    """Move a request between all `peers`, which are told so each time; return the quickest of REPEATS."""
+    note = request.note(order).encode()
 
     def start(peer: Peer) -> Transfer:
-        return peer.prepared.start(src_blocks, dst_blocks, tokens=tokens, notify=note.encode(), order=order)
+        return peer.prepared.start(src_blocks, dst_blocks, tokens=request.tokens, notify=note, order=order)
 
     return min((_run(start, peers) for _ in range(REPEATS)), key=lambda moved: moved.seconds)
 
