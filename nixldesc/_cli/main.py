@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 from nixldesc import Layout, __version__
 from nixldesc._cli.check import check
@@ -34,12 +35,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv` (the process's own words) names and return its exit code."""
     words = _parser().parse_args(argv)
     command: Callable[[Screen, argparse.Namespace], int] = words.command
-    screen = open_screen()
     try:
-        try:
+        with closing(open_screen()) as screen:
             return command(screen, words)
-        finally:
-            screen.close()
     except UsageError as error:
         sys.stderr.write(f"nixldesc: {error}\n")
         return USAGE

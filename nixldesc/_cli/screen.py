@@ -9,7 +9,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, TextIO, TypeAlias
+from typing import NamedTuple, Protocol, TextIO, TypeAlias
 
 __all__ = [
     "Column",
@@ -110,7 +110,7 @@ class RichScreen:
         self._console = Console(file=stream, highlight=False, emoji=False, markup=False)
         self.width: int | None = self._console.width
         self._text = Text
-        self._status: Any = None
+        self._status = self._console.status("")
 
     def line(self, *words: Words) -> None:
         text = self._text.assemble(*words)
@@ -118,16 +118,11 @@ class RichScreen:
         self._console.print(text, soft_wrap=True)
 
     def progress(self, text: str) -> None:
-        if self._status is None:
-            self._status = self._console.status(self._text(text))
-            self._status.start()
-        else:
-            self._status.update(self._text(text))
+        self._status.update(self._text(text))
+        self._status.start()
 
     def close(self) -> None:
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
+        self._status.stop()
         self._console.file.flush()
 
 

@@ -38,13 +38,10 @@ def demo(screen: Screen) -> int:
     began = time.perf_counter()
     kind = "loopback" if why_not else "nixl"
     try:
-        mains = {"prefill": prefill, "decode": decode}
-        result = run_engines(screen, kind, mains, processes=not why_not)
+        result = run_engines(screen, kind, {"prefill": prefill, "decode": decode}, processes=not why_not)
     except DemoError as error:
-        screen.close()
         sys.stderr.write(f"nixldesc demo: {error}\n")
         return 1
-    screen.close()
     right = report(screen, result)
     screen.line(f"All of it took {time.perf_counter() - began:.1f} s.")
     return 0 if right else 1

@@ -69,14 +69,14 @@ def run_engines(screen: Screen, kind: str, mains: Mapping[str, EngineMain], *, p
     workers = [_start(*of, kind, end, processes) for of, end in zip(mains.items(), Pipe(), strict=True)]
     try:
         _watch(workers, screen)
-        if processes:
-            _see_off(workers)
+        _see_off(workers)
     finally:
         for worker in workers:
             if worker.process is not None and worker.process.is_alive():
                 worker.process.kill()
                 worker.process.join(5.0)
             worker.events.close()
+        screen.close()
     return workers[-1].result or {}
 
 
