@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from string import ascii_letters, ascii_uppercase, digits
@@ -21,13 +21,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nixldesc import Region, Section
-from nixldesc._cli.screen import Screen, Styled, width_of
+from nixldesc._cli.screen import Screen, Styled
 
-__all__ = ["MISSING", "Patch", "Picture", "Strip", "cells_of", "draw", "key_of", "page_strip", "patch_of", "source_key"]
+__all__ = [
+    "MISSING",
+    "PADDING",
+    "Patch",
+    "Picture",
+    "Strip",
+    "cells_of",
+    "draw",
+    "key_of",
+    "page_strip",
+    "patch_of",
+    "source_key",
+]
 
 #: Bytes that nobody sends.
 MISSING = Styled("x", "bold red")
-PADDING = "."
+PADDING = Styled(".", "dim")
 #: Of which styles the keys a, b, c, ... of sections take turns, and 0, 1, 2, ... of sources: none is in both.
 STYLES = ("cyan", "yellow", "green", "magenta", "blue", "bright_cyan", "bright_yellow", "bright_green")
 SOURCE_STYLES = ("orange3", "orchid", "steel_blue", "dark_sea_green", "tan", "slate_blue1", "indian_red", "grey62")
@@ -71,6 +83,14 @@ class Picture:
     title: str
     strips: tuple[Strip, ...]
     legend: tuple[tuple[Styled, str], ...] = ()
+
+    def drawn(self, room: int) -> Iterator[tuple[Strip, list[tuple[Styled, int]]]]:
+        """Yield each strip with its marks and how many cells each one takes; the longest strip has `room` of them."""
+        longest = max(strip.size for strip in self.strips)
+        for strip in self.strips:
+            cells = cells_of(strip, max(1, round(room * strip.size / longest)))
+            marks = [Styled(patch.key, patch.style) if patch else PADDING for patch in cells]
+            yield strip, [(mark, len(list(same))) for mark, same in groupby(marks)]
 
 
 def key_of(number: int) -> Styled:
@@ -131,10 +151,10 @@ def cells_of(strip: Strip, number: int) -> list[Patch | None]:
         held[i] = np.diff(_bytes_below(patch, edges))
     held[-1] = room - held.sum(axis=0) - 1e-6 * room  # padding loses where it is even
     winner: list[int] = held.argmax(axis=0).tolist()
-    keys = [patch.key for patch in strip.patches] + [PADDING]
+    keys = [patch.key for patch in strip.patches] + [PADDING.text]
     seen = Counter(keys[i] for i in winner)
     for i, key in enumerate(keys[:-1]):
-        spare = [cell for cell, owner in enumerate(winner) if keys[owner] == PADDING or seen[keys[owner]] > 1]
+        spare = [cell for cell, owner in enumerate(winner) if keys[owner] == PADDING.text or seen[keys[owner]] > 1]
         best = max((cell for cell in spare if held[i, cell] > 0), key=lambda cell: float(held[i, cell]), default=None)
         if not seen[key] and best is not None:
             seen.subtract([keys[winner[best]]])
@@ -153,25 +173,17 @@ def _bytes_below(patch: Patch, edges: NDArray[np.float64]) -> NDArray[np.float64
 
 
 def draw(screen: Screen, picture: Picture) -> None:
-    """Write a picture in characters, the longest strip as wide as the screen allows (at most 80)."""
+    """Write a picture in characters, the longest strip as wide as the screen allows (40 to 80)."""
     labels = max(len(strip.label) for strip in picture.strips)
-    width = width_of(screen, 80)
-    room = width - labels - 6
-    longest = max(strip.size for strip in picture.strips)
+    width = max(40, min(80, screen.width or 80))
     for line in textwrap.wrap(picture.title, width, break_long_words=False):
         screen.line(Styled(line, "bold"))
-    for strip in picture.strips:
-        cells = cells_of(strip, max(1, round(room * strip.size / longest)))
-        screen.line("  ", strip.label.ljust(labels), " |", *_painted(cells), "|")
+    for strip, spans in picture.drawn(width - labels - 6):
+        bar = [Styled(mark.text * cells, mark.style) for mark, cells in spans]
+        screen.line("  ", strip.label.ljust(labels), " |", *bar, "|")
     margin = labels + 7
     for key, words in picture.legend:
         first, *more = textwrap.wrap(words, width - margin, break_long_words=False) or [""]
         screen.line("  ", " " * labels, "  ", key, "  ", first)
         for line in more:
             screen.line(" " * (margin + 2), line)
-
-
-def _painted(cells: Sequence[Patch | None]) -> list[Styled]:
-    """Neighbouring cells of one patch, as one styled text."""
-    marks = [Styled(patch.key, patch.style) if patch else Styled(PADDING, "dim") for patch in cells]
-    return [Styled(mark.text * len(list(run)), mark.style) for mark, run in groupby(marks)]

@@ -9,7 +9,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol, TextIO, TypeAlias
+from typing import NamedTuple, TextIO, TypeAlias
 
 __all__ = [
     "Column",
@@ -23,7 +23,6 @@ __all__ = [
     "say",
     "size",
     "table",
-    "width_of",
 ]
 
 
@@ -53,24 +52,11 @@ def columns(headings: str) -> tuple[Column, ...]:
     return tuple(Column(text.removeprefix(">"), text.startswith(">")) for text in headings.split(" | "))
 
 
-class Screen(Protocol):
-    """Lines, and one progress line below them."""
+class Screen:
+    """Lines, and one progress line below them; text without colours, on any stream.
 
-    #: Characters in a line; None: nobody looks at the end of it (a pipe, a file).
-    width: int | None
-
-    def line(self, *words: Words) -> None:
-        """Write one line."""
-
-    def progress(self, text: str) -> None:
-        """Say what is being done now; on a terminal it replaces what was said before."""
-
-    def close(self) -> None:
-        """Take the progress line away and flush."""
-
-
-class PlainScreen:
-    """Text without colours, on any stream."""
+    `width`: characters in a line; None: nobody looks at the end of it (a pipe, a file).
+    """
 
     def __init__(self, stream: TextIO, width: int | None) -> None:
         self.width = width
@@ -78,11 +64,13 @@ class PlainScreen:
         self._shown = 0  # characters of the progress line that is to be wiped out
 
     def line(self, *words: Words) -> None:
+        """Write one line."""
         self._wipe()
         text = "".join(word.text if isinstance(word, Styled) else word for word in words)
         self._stream.write(text.rstrip() + "\n")
 
     def progress(self, text: str) -> None:
+        """Say what is being done now; on a terminal it replaces what was said before."""
         if self.width is None:
             self._stream.write(f"... {text}\n")
         else:
@@ -91,6 +79,7 @@ class PlainScreen:
         self._stream.flush()
 
     def close(self) -> None:
+        """Take the progress line away and flush."""
         self._wipe()
         self._stream.flush()
 
@@ -100,7 +89,7 @@ class PlainScreen:
             self._shown = 0
 
 
-class RichScreen:
+class RichScreen(Screen):
     """Colours and a live progress line; ImportError where rich is not installed."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -108,7 +97,7 @@ class RichScreen:
         from rich.text import Text
 
         self._console = Console(file=stream, highlight=False, emoji=False, markup=False)
-        self.width: int | None = self._console.width
+        super().__init__(stream, self._console.width)
         self._text = Text
         self._status = self._console.status("")
 
@@ -123,7 +112,7 @@ class RichScreen:
 
     def close(self) -> None:
         self._status.stop()
-        self._console.file.flush()
+        self._stream.flush()
 
 
 def open_screen(stream: TextIO | None = None) -> Screen:
@@ -137,22 +126,17 @@ def open_screen(stream: TextIO | None = None) -> Screen:
     """
     stream = sys.stdout if stream is None else stream
     if not stream.isatty():
-        return PlainScreen(stream, None)
+        return Screen(stream, None)
     try:
         return RichScreen(stream)
     except ImportError:
-        return PlainScreen(stream, shutil.get_terminal_size().columns)
+        return Screen(stream, shutil.get_terminal_size().columns)
 
 
 def say(screen: Screen, text: str) -> None:
     """Write plain text, broken between words where the terminal ends; in one line where nobody looks at its end."""
     for line in textwrap.wrap(text, screen.width, break_long_words=False) if screen.width else [text]:
         screen.line(line)
-
-
-def width_of(screen: Screen, most: int) -> int:
-    """Return how many characters a line may take: the terminal's, at most `most`, and `most` in a pipe."""
-    return most if screen.width is None else max(40, min(most, screen.width))
 
 
 def printable(name: str) -> str:

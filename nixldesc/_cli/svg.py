@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import groupby
+from collections.abc import Iterable, Sequence
 from xml.sax.saxutils import escape
 
-from nixldesc._cli.picture import MISSING, SOURCE_STYLES, STYLES, Picture, Strip, cells_of
+from nixldesc._cli.picture import MISSING, PADDING, SOURCE_STYLES, STYLES, Picture
+from nixldesc._cli.screen import Styled
 
 __all__ = ["svg"]
 
@@ -56,7 +56,7 @@ _STRIPES = """\
 def svg(pictures: Iterable[Picture], title: str) -> str:
     """Return an SVG document with the pictures one below the other.
 
-    >>> from nixldesc._cli.picture import Patch
+    >>> from nixldesc._cli.picture import Patch, Strip
     >>> strip = Strip("page", 64, (Patch("a", "cyan", (0,), 48),))
     >>> svg([Picture("l0", (strip,))], "l0").startswith('<svg xmlns="http://www.w3.org/2000/svg"')
     True
@@ -86,10 +86,10 @@ def _width(picture: Picture) -> int:
 def _picture(body: list[str], picture: Picture, y: int) -> int:
     y += _LINE
     body.append(_text(_RIGHT, y, picture.title, "ink title"))
-    longest = max(strip.size for strip in picture.strips)
-    for strip in picture.strips:
+    for strip, spans in picture.drawn(_BAR):
         y += 12
-        _strip(body, strip, y, max(1, round(_BAR * strip.size / longest)))
+        body.append(_text(_RIGHT, y + 16, strip.label))
+        _strip(body, spans, y)
         y += _TALL
     for key, words in picture.legend:
         y += _LINE
@@ -99,25 +99,21 @@ def _picture(body: list[str], picture: Picture, y: int) -> int:
     return y
 
 
-def _strip(body: list[str], strip: Strip, y: int, width: int) -> None:
-    body.append(_text(_RIGHT, y + 16, strip.label))
+def _strip(body: list[str], spans: Sequence[tuple[Styled, int]], y: int) -> None:
+    width = sum(wide for _, wide in spans)
     body.append(_rect("void", _LEFT, y, width, _TALL))
-    marks = [(patch.key, patch.style) if patch else ("", "") for patch in cells_of(strip, width)]
-    runs, x = [], _LEFT
-    for (key, style), run in groupby(marks):
-        runs.append((key, style, x, len(list(run))))
-        x += runs[-1][3]
-    inside = {key for key, _, _, wide in runs if _holds_a_letter(wide)}
-    free = _LEFT  # above the strip: where the next label of a sliver may begin
-    for key, style, x, wide in runs:
-        if key:
-            body.append(_rect(_fill(style), x, y, wide, _TALL))
-        if key and _holds_a_letter(wide):
-            body.append(_text(x + wide // 2 - _CHARACTER // 2, y + 16, key))
-        elif key and key not in inside and x >= free:
-            body.append(_text(x, y - 2, key, "ink sliver"))
-            inside.add(key)
-            free = x + _CHARACTER
+    inside = {mark.text for mark, wide in spans if _holds_a_letter(wide)}
+    x = free = _LEFT  # free: above the strip, where the next label of a sliver may begin
+    for mark, wide in spans:
+        if mark != PADDING:
+            body.append(_rect(_fill(mark.style), x, y, wide, _TALL))
+            if _holds_a_letter(wide):
+                body.append(_text(x + wide // 2 - _CHARACTER // 2, y + 16, mark.text))
+            elif mark.text not in inside and x >= free:
+                body.append(_text(x, y - 2, mark.text, "ink sliver"))
+                inside.add(mark.text)
+                free = x + _CHARACTER
+        x += wide
     body.append(_rect("frame", _LEFT, y, width, _TALL, ' fill="none"'))
 
 

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from nixldesc import Axis, Layout, Region, Section
 from nixldesc._cli.main import main
 from nixldesc._cli.picture import SOURCE_STYLES, STYLES, Patch, Picture, Strip, cells_of
-from nixldesc._cli.screen import Column, PlainScreen, Styled, open_screen, say, table
+from nixldesc._cli.screen import Column, Screen, Styled, open_screen, say, table
 from nixldesc._cli.show import show
 from nixldesc._cli.svg import _COLOURS, _fill, svg
 
@@ -374,7 +374,7 @@ def test_show_stays_inside_80_columns_and_knows_segments_and_runs() -> None:
         Region("cut", 0x20000, 16, 3, sub_blocks=4, sub_stride=64, runs=2, run_stride=32),
     ]
     page = io.StringIO()
-    show(PlainScreen(page, 80), Layout(regions, cp_rank=1, cp_size=3, cp_tokens=8), "layout.json")
+    show(Screen(page, 80), Layout(regions, cp_rank=1, cp_size=3, cp_tokens=8), "layout.json")
     out = page.getvalue()
     lines = out.splitlines()
     assert max(map(len, lines)) <= 80
@@ -465,7 +465,7 @@ def test_tables_and_drawings_stay_inside_the_terminal(width: int, name: str) -> 
     page = io.StringIO()
     rows = [[name, "DRAM:0", "0x7f0000000000", "4,096"], [name, "VRAM:7", "0x7f0000004000", "4,096"]]
     columns = [Column("region"), Column("memory"), Column("first\nbyte", right=True), Column("block", right=True)]
-    table(PlainScreen(page, width), columns, rows)
+    table(Screen(page, width), columns, rows)
     lines = page.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     assert [line.split()[-1] for line in lines if "0x7f" in line] == ["4,096", "4,096"]
@@ -474,7 +474,7 @@ def test_tables_and_drawings_stay_inside_the_terminal(width: int, name: str) -> 
 
 def test_a_name_too_long_for_the_line_has_a_line_of_its_own() -> None:
     page = io.StringIO()
-    table(PlainScreen(page, 20), [Column("region"), Column("blocks", right=True)], [["a.very.long.name", "100"]])
+    table(Screen(page, 20), [Column("region"), Column("blocks", right=True)], [["a.very.long.name", "100"]])
     assert page.getvalue().splitlines() == ["region", "  blocks", "a.very.long.name", "     100"]
 
 

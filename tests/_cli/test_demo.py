@@ -28,7 +28,7 @@ from nixldesc._cli.demo.model import DECODE, KINDS, PREFILL, REQUESTS, Engine, d
 from nixldesc._cli.demo.truth import content, write_request
 from nixldesc._cli.demo.wire import Channel, Gone
 from nixldesc._cli.main import main
-from nixldesc._cli.screen import PlainScreen
+from nixldesc._cli.screen import Screen
 
 Tell = Callable[[str], None]
 
@@ -40,7 +40,7 @@ def without_nixl(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def loopback_figures() -> dict[str, Any]:
     mains = {"prefill": prefill_module.prefill, "decode": decode_module.decode}
-    return watch.run_engines(PlainScreen(io.StringIO(), None), "loopback", mains, processes=False)
+    return watch.run_engines(Screen(io.StringIO(), None), "loopback", mains, processes=False)
 
 
 # ------------------------------------------------------------------------------------------------ what is to be moved
@@ -319,7 +319,7 @@ ENDS = {
 
 def run_two(bad: Any, *, first: bool, processes: bool = True) -> dict[str, Any]:
     mains = {"bad": bad, "good": ends_well} if first else {"good": ends_well, "bad": bad}
-    return watch.run_engines(PlainScreen(io.StringIO(), None), "some", mains, processes=processes)
+    return watch.run_engines(Screen(io.StringIO(), None), "some", mains, processes=processes)
 
 
 def test_two_processes_talk_and_end() -> None:
@@ -368,9 +368,7 @@ def test_who_fails_because_the_others_agents_went_is_not_believed(order: list[st
     """The engine that failed was named only after its agents had gone: under load the other one spoke first."""
     mains = holds_and_needs()
     with pytest.raises(watch.DemoError, match=r"^bad: RuntimeError: the reason"):
-        watch.run_engines(
-            PlainScreen(io.StringIO(), None), "some", {name: mains[name] for name in order}, processes=False
-        )
+        watch.run_engines(Screen(io.StringIO(), None), "some", {name: mains[name] for name in order}, processes=False)
 
 
 def leaves_and_raises(kind: str, channel: Channel, tell: Tell) -> dict[str, Any]:
