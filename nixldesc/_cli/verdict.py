@@ -150,8 +150,7 @@ def _figures(section: Section) -> tuple[Any, ...]:
 
 def _split(section: Section, holders: Sequence[Section]) -> tuple[tuple[Section, ...], tuple[Section, ...]]:
     """The parts of `section` that no holder has, and the others; all and none, unless they hold parts of one axis."""
-    splits = [_differing(section, holder) for holder in holders if _same_format(section, holder)]
-    parts = [axes[0] for axes in splits if len(axes) == 1]
+    parts = [axis for holder in holders if (axis := _split_axis(section, holder))]
     if len({(axis.name, axis.unit) for axis in parts}) != 1:
         return (section,), ()
     at = [(axis.name, axis.unit) for axis in section.axes].index((parts[0].name, parts[0].unit))
@@ -163,20 +162,13 @@ def _split(section: Section, holders: Sequence[Section]) -> tuple[tuple[Section,
     return tuple(_part(section, at, *box[0]) for box in missing), tuple(_part(section, at, *box[0]) for box in kept)
 
 
-def _by_step(section: Section) -> dict[tuple[str, int], Axis]:
-    return {(axis.name, axis.unit): axis for axis in section.axes}
-
-
-def _same_format(section: Section, holder: Section) -> bool:
-    ours, theirs, byte = _by_step(section), _by_step(holder), (BYTE, 1)
-    same_items = (section.itemsize, section.dtype, ours.get(byte)) == (holder.itemsize, holder.dtype, theirs.get(byte))
-    return same_items and set(ours) == set(theirs)
-
-
-def _differing(section: Section, holder: Section) -> list[Axis]:
-    """The holder's axes of another range than the section's."""
-    ours = _by_step(section)
-    return [axis for step, axis in _by_step(holder).items() if axis.name != TOKEN and axis != ours[step]]
+def _split_axis(section: Section, holder: Section) -> Axis | None:
+    """The only axis of a holder of the same format that has another range than the section's; None: not one alone."""
+    ours, theirs = ({(axis.name, axis.unit): axis for axis in one.axes} for one in (section, holder))
+    if (section.itemsize, section.dtype, ours.keys()) != (holder.itemsize, holder.dtype, theirs.keys()):
+        return None
+    others = [axis for step, axis in theirs.items() if axis.name != TOKEN and axis != ours[step]]
+    return others[0] if len(others) == 1 and others[0].name != BYTE else None
 
 
 def _part(section: Section, at: int, start: int, stop: int) -> Section:
