@@ -26,15 +26,14 @@ def check(screen: Screen, dst_name: str, names: Mapping[int, str], verdict: Verd
         _refusal(screen, dst_name, verdict)
     else:
         _sends(screen, dst_name, names, verdict.made)
-    for number, (picture, runs) in enumerate(pictures):
-        if number == _LISTED:
-            screen.line()
-            screen.line(f"and {len(pictures) - number} more kinds of pages")
-            break
+    for picture, runs in pictures[:_LISTED]:
         screen.line()
         draw(screen, picture)
         if verdict.made is not None:
             _list_runs(screen, runs)
+    if len(pictures) > _LISTED:
+        screen.line()
+        screen.line(f"and {len(pictures) - _LISTED} more kinds of pages")
     return [picture for picture, _ in pictures]
 
 
@@ -55,16 +54,16 @@ def _send_rows(rank: int, name: str, made: Plan) -> list[list[str | Styled]]:
     source = Styled(f"{rank} {printable(name)}", "bold")
     rows: list[list[str | Styled]] = []
     for pair in made.get(rank, ()):
-        blocks = [(region.sub_blocks, region.sub_blocks * region.block_len) for region in pair.dst.regions]
+        regions = pair.dst.regions
         rows.append(
             [
                 source,
                 printable(" to ".join(pair.mem_types)),
                 f"{len(pair.src.table()):,} + {len(pair.dst.table()):,}",
                 f"{pair.src.num_descs:,} + {pair.dst.num_descs:,}",
-                f"{len(pair.dst.regions):,}",
-                f"{sum(descs for descs, _ in blocks):,}",
-                f"{sum(nbytes for _, nbytes in blocks):,}",
+                f"{len(regions):,}",
+                f"{sum(region.sub_blocks for region in regions):,}",
+                f"{sum(region.sub_blocks * region.block_len for region in regions):,}",
             ]
         )
     return rows or [[source, "nothing", *["-"] * 5]]
