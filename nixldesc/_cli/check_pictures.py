@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from nixldesc import Layout, Region
-from nixldesc._cli.picture import MISSING, Patch, Picture, Strip, key_of, page_strip, patch_of, source_key
+from nixldesc._cli.picture import MISSING, Patch, Picture, Strip, keys_of, page_strip, patch_of, source_key
 from nixldesc._cli.regions import alike, legend_of, page_words
 from nixldesc._cli.screen import Styled, printable
 from nixldesc._cli.verdict import Fault, Run, Verdict
@@ -53,13 +53,13 @@ def pictures_of(dst: Layout, verdict: Verdict, names: Mapping[int, str]) -> list
 
 def _picture(same: Sequence[_Page], names: Mapping[int, str]) -> Picture:
     page = same[0]
-    keys = {section.name: key_of(i) for i, section in enumerate(page.region.sections)}
+    keys = keys_of(page.region.sections)
     whole = page_strip(page.region, "dst", keys)
     strips = [whole, Strip("from", whole.size, tuple(_senders(page)))]
     for rank, src in page.sources()[:_MOST_PAGES]:
         runs = [run for run in page.runs if run.rank == rank and run.src is src]
         strips += _source_strips(rank, src, runs, keys)
-    return Picture(page_words([one.region for one in same]), tuple(strips), tuple(_legend(page, keys, names)))
+    return Picture(page_words([one.region for one in same]), tuple(strips), tuple(_legend(page, names)))
 
 
 def _senders(page: _Page) -> list[Patch]:
@@ -88,8 +88,8 @@ def _source_strips(rank: int, src: Region, runs: Sequence[Run], keys: Mapping[st
     return [whole, Strip("sends", whole.size, tuple(sent))]
 
 
-def _legend(page: _Page, keys: Mapping[str, Styled], names: Mapping[int, str]) -> list[tuple[Styled, str]]:
-    legend = legend_of(page.region.sections, _MOST_SECTIONS, keys)
+def _legend(page: _Page, names: Mapping[int, str]) -> list[tuple[Styled, str]]:
+    legend = legend_of(page.region.sections, _MOST_SECTIONS)
     for rank, src in page.sources():
         words = f"source {rank}, {printable(names[rank])}, region {printable(src.name)}"
         legend.append((source_key(rank), words))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nixldesc import BlockIdError, Layout
 from nixldesc._cli.files import UsageError
 from nixldesc._cli.picture import Picture, draw, page_strip
-from nixldesc._cli.regions import group_words, legend_of, memory_words
+from nixldesc._cli.regions import group_words, legend_of
 from nixldesc._cli.screen import Screen, Styled, count, printable
 
 __all__ = ["locate"]
@@ -20,7 +20,7 @@ def locate(screen: Screen, layout: Layout, desc_id: int) -> None:
     region = layout.regions[index]
     block, k = divmod(flat, region.sub_blocks)
     addr, length, _ = layout.address(desc_id)
-    memory = memory_words(region)
+    memory = f"{printable(region.mem_type)}:{region.device_id}"
     facts = [
         ("desc id", f"{desc_id:,} of {layout.num_descs:,} (0 to {layout.num_descs - 1:,})"),
         ("region", f"{printable(region.name)} (regions[{index}] of {len(layout.regions)}), {memory}"),

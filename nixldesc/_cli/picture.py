@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from string import ascii_letters, ascii_uppercase, digits
@@ -32,6 +32,7 @@ __all__ = [
     "cells_of",
     "draw",
     "key_of",
+    "keys_of",
     "page_strip",
     "patch_of",
     "source_key",
@@ -102,6 +103,11 @@ def key_of(number: int) -> Styled:
     return Styled(ascii_letters[number] if number < len(ascii_letters) else "*", STYLES[number % len(STYLES)])
 
 
+def keys_of(sections: Iterable[Section]) -> dict[str, Styled]:
+    """Return the key of each section of a page, by its name: parts of one section have one key."""
+    return {section.name: key_of(i) for i, section in enumerate(sections)}
+
+
 def source_key(rank: int) -> Styled:
     """Return the character and style of a source.
 
@@ -129,7 +135,7 @@ def page_strip(region: Region, label: str, keys: Mapping[str, Styled] | None = N
     `keys`: by section name, "-" for any other; without them the sections are keyed a, b, c, ...
     """
     if keys is None:
-        keys = {section.name: key_of(i) for i, section in enumerate(region.sections)}
+        keys = keys_of(region.sections)
     patches = tuple(patch_of(section, keys.get(section.name, OTHER)) for section in region.sections)
     whole = region.block_stride if region.block_stride <= 2 * region.block_len else region.block_len
     return Strip(label, whole, patches)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from nixldesc import Axis, Region, Section
-from nixldesc._cli.picture import key_of
+from nixldesc._cli.picture import keys_of
 from nixldesc._cli.screen import Styled, count, printable, size
 
-__all__ = ["alike", "axis_words", "group_words", "legend_of", "memory_words", "page_words", "section_words"]
+__all__ = ["alike", "axis_words", "group_words", "legend_of", "page_words", "section_words"]
 
 T = TypeVar("T")
 
@@ -42,24 +42,13 @@ def section_words(section: Section) -> str:
     return words + ("" if section.cp else ", whole on every context-parallel rank")
 
 
-def legend_of(
-    sections: Sequence[Section], most: int | None = None, keys: Mapping[str, Styled] | None = None
-) -> list[tuple[Styled, str]]:
-    """Return the key and the words of each section, `keys` as of `page_strip`; those beyond `most` are counted."""
-    keyed = [(keys[section.name] if keys else key_of(i), section) for i, section in enumerate(sections[:most])]
-    legend = [(key, section_words(section)) for key, section in keyed]
+def legend_of(sections: Sequence[Section], most: int | None = None) -> list[tuple[Styled, str]]:
+    """Return the key and the words of each section of a page; those beyond `most` are counted."""
+    keys = keys_of(sections)
+    legend = [(keys[section.name], section_words(section)) for section in sections[:most]]
     if len(legend) < len(sections):
         legend.append((Styled(" ", ""), f"and {len(sections) - len(legend)} more sections"))
     return legend
-
-
-def memory_words(region: Region) -> str:
-    """Return the memory that a region lies in, as NIXL names it.
-
-    >>> memory_words(Region("k", 0, 16, 4, mem_type="FILE", device_id=7))
-    'FILE:7'
-    """
-    return f"{printable(region.mem_type)}:{region.device_id}"
 
 
 def group_words(region: Region) -> str:

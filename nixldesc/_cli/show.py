@@ -30,23 +30,15 @@ def _rows(region: Region) -> list[list[str]]:
     """One row, or one for each memory that a region lies in."""
     padding = region.block_stride - region.block_len * region.sub_blocks * region.runs
     pieces = [f"{count:,}" for count in (region.sub_blocks, region.runs) if count > 1]
+    block = "x".join([*pieces, f"{region.block_len:,}"])
+    same = [block, f"{region.block_stride:,}", f"{padding:,}" if padding else "-", group_words(region)]
     rows: list[list[str]] = []
     segments = region.segments.tolist()
-    for base, blocks, device in segments[:_SEGMENTS]:
+    for number, (base, blocks, device) in enumerate(segments[:_SEGMENTS]):
+        name = f"  segment {number}" if number else printable(region.name)
         end = base + (blocks - 1) * region.block_stride + region.reach
-        rows.append(
-            [
-                printable(region.name) if not rows else f"  segment {len(rows)}",
-                f"{printable(region.mem_type)}:{device}",
-                f"{base:#x}",
-                f"{end:#x}",
-                f"{blocks:,}",
-                "x".join([*pieces, f"{region.block_len:,}"]),
-                f"{region.block_stride:,}",
-                f"{padding:,}" if padding else "-",
-                group_words(region),
-            ]
-        )
+        memory = f"{printable(region.mem_type)}:{device}"
+        rows.append([name, memory, f"{base:#x}", f"{end:#x}", f"{blocks:,}", *same])
     if len(segments) > _SEGMENTS:
         left = sum(blocks for _, blocks, _ in segments[_SEGMENTS:])
         rows.append([f"  {len(segments) - _SEGMENTS:,} more", "", "", "", f"{left:,}", "", "", "", ""])
