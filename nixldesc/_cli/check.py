@@ -8,13 +8,13 @@ from nixldesc import Layout, Plan
 from nixldesc._cli.check_pictures import pictures_of
 from nixldesc._cli.picture import Picture, draw
 from nixldesc._cli.regions import alike
-from nixldesc._cli.screen import Screen, Styled, columns, count, printable, say, size, table
+from nixldesc._cli.screen import Screen, Styled, count, printable, say, size, table
 from nixldesc._cli.verdict import Fault, Run, Verdict
 
 __all__ = ["check"]
 
-_SENDS = columns("source | memory | >rows\nsrc + dst | >descriptors\nsrc + dst | >in a block:\nruns | >descs | >bytes")
-_RUNS = columns("run | >source | >src byte | >dst byte | >bytes | in a dst block | sections")
+_SENDS = "source | memory | >rows\nsrc + dst | >descriptors\nsrc + dst | >in a block:\nruns | >descs | >bytes"
+_RUNS = "run | >source | >src byte | >dst byte | >bytes | in a dst block | sections"
 #: Longer lists are cut, and the rest is counted.
 _LISTED = 8
 

@@ -12,11 +12,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TextIO, TypeAlias
 
 __all__ = [
-    "Column",
     "Screen",
     "Styled",
     "Words",
-    "columns",
     "count",
     "open_screen",
     "printable",
@@ -34,22 +32,6 @@ class Styled(NamedTuple):
 
 
 Words: TypeAlias = "str | Styled"
-
-
-class Column(NamedTuple):
-    """A column's heading (of one or several lines) and whether its cells are figures, which stand at the right."""
-
-    heading: str
-    right: bool = False
-
-
-def columns(headings: str) -> tuple[Column, ...]:
-    """Return the columns of a row of headings; one that begins with ">" is of figures.
-
-    >>> columns("region | >blocks")
-    (Column(heading='region', right=False), Column(heading='blocks', right=True))
-    """
-    return tuple(Column(text.removeprefix(">"), text.startswith(">")) for text in headings.split(" | "))
 
 
 class Screen:
@@ -170,12 +152,21 @@ def size(nbytes: int) -> str:
     return f"{nbytes / 1024**scale:,.1f} {unit}" if scale else count(nbytes, "byte")
 
 
-def table(screen: Screen, columns: Sequence[Column], rows: Iterable[Sequence[Words]]) -> None:
-    """Write a table; where it is wider than the terminal (80 in a pipe) a row's first cell has a line of its own."""
-    cells = [[cell if isinstance(cell, Styled) else Styled(cell, "") for cell in row] for row in rows]
-    lines = max(column.heading.count("\n") for column in columns)
-    heads = [("\n" * (lines - column.heading.count("\n")) + column.heading).split("\n") for column in columns]
-    cells = [[Styled(head, "bold") for head in level] for level in zip(*heads, strict=True)] + cells
+def table(screen: Screen, headings: str, rows: Iterable[Sequence[Words]]) -> None:
+    """Write a table; where it is wider than the terminal (80 in a pipe) a row's first cell has a line of its own.
+
+    `headings`: of one or several lines each; one that begins with ">" is of figures, which stand at the right.
+
+    >>> table(Screen(sys.stdout, None), "region | >blocks", [("layer0", "100")])
+    region  blocks
+    layer0     100
+    """
+    columns = headings.split(" | ")
+    heads = [column.removeprefix(">").split("\n") for column in columns]
+    lines = max(map(len, heads))
+    levels = zip(*[[""] * (lines - len(head)) + head for head in heads], strict=True)
+    cells = [[Styled(head, "bold") for head in level] for level in levels]
+    cells += [[cell if isinstance(cell, Styled) else Styled(cell, "") for cell in row] for row in rows]
     widths = [max(len(cell.text) for cell in column) for column in zip(*cells, strict=True)]
     split = sum(widths) + 2 * (len(widths) - 1) > (screen.width or 80)
     if split:
@@ -187,9 +178,9 @@ def table(screen: Screen, columns: Sequence[Column], rows: Iterable[Sequence[Wor
         screen.line(*_padded(columns, widths, row))
 
 
-def _padded(columns: Sequence[Column], widths: Sequence[int], row: Sequence[Styled]) -> list[Words]:
+def _padded(columns: Sequence[str], widths: Sequence[int], row: Sequence[Styled]) -> list[Words]:
     words: list[Words] = []
     for column, width, cell in zip(columns, widths, row, strict=True):
         pad = " " * (width - len(cell.text))
-        words += [pad, cell, "  "] if column.right else [cell, pad, "  "]
+        words += [pad, cell, "  "] if column.startswith(">") else [cell, pad, "  "]
     return words[:-1]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from nixldesc import Layout, Region
 from nixldesc._cli.picture import Picture, draw, page_strip
 from nixldesc._cli.regions import alike, group_words, legend_of, page_words
-from nixldesc._cli.screen import Screen, columns, count, printable, say, size, table
+from nixldesc._cli.screen import Screen, count, printable, say, size, table
 
 __all__ = ["page_pictures", "show"]
 
-_COLUMNS = columns("region | memory | >first byte | >end | >blocks | >block | >stride | >pad | groups")
+_COLUMNS = "region | memory | >first byte | >end | >blocks | >block | >stride | >pad | groups"
 #: Segments of a region beyond these are counted, not listed.
 _SEGMENTS = 4
 #: More sections than this are counted, not listed.

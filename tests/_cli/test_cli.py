@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from nixldesc import Axis, Layout, Region, Section
 from nixldesc._cli.main import main
 from nixldesc._cli.picture import SOURCE_STYLES, STYLES, Patch, Picture, Strip, cells_of
-from nixldesc._cli.screen import Column, Screen, Styled, open_screen, say, table
+from nixldesc._cli.screen import Screen, Styled, open_screen, say, table
 from nixldesc._cli.show import show
 from nixldesc._cli.svg import _COLOURS, _fill, svg
 
@@ -464,8 +464,7 @@ def test_letters_above_a_strip_do_not_stand_upon_one_another() -> None:
 def test_tables_and_drawings_stay_inside_the_terminal(width: int, name: str) -> None:
     page = io.StringIO()
     rows = [[name, "DRAM:0", "0x7f0000000000", "4,096"], [name, "VRAM:7", "0x7f0000004000", "4,096"]]
-    columns = [Column("region"), Column("memory"), Column("first\nbyte", right=True), Column("block", right=True)]
-    table(Screen(page, width), columns, rows)
+    table(Screen(page, width), "region | memory | >first\nbyte | >block", rows)
     lines = page.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     assert [line.split()[-1] for line in lines if "0x7f" in line] == ["4,096", "4,096"]
@@ -474,7 +473,7 @@ def test_tables_and_drawings_stay_inside_the_terminal(width: int, name: str) -> 
 
 def test_a_name_too_long_for_the_line_has_a_line_of_its_own() -> None:
     page = io.StringIO()
-    table(Screen(page, 20), [Column("region"), Column("blocks", right=True)], [["a.very.long.name", "100"]])
+    table(Screen(page, 20), "region | >blocks", [["a.very.long.name", "100"]])
     assert page.getvalue().splitlines() == ["region", "  blocks", "a.very.long.name", "     100"]
 
 

@@ -7,15 +7,15 @@ from typing import Any
 
 from nixldesc._cli.demo.decode import ID_REPEATS
 from nixldesc._cli.demo.rank import REPEATS
-from nixldesc._cli.screen import Screen, Styled, columns, count, say, size, table
+from nixldesc._cli.screen import Screen, Styled, count, say, size, table
 
 __all__ = ["report"]
 
-_PEERS = columns("once per peer | >rows\nsrc + dst | >descriptors\nsrc + dst | >plan\nms | >prepare\nms")
-_REQUESTS = columns(
+_PEERS = "once per peer | >rows\nsrc + dst | >descriptors\nsrc + dst | >plan\nms | >prepare\nms"
+_REQUESTS = (
     "request | >tokens | >cached | >ids | >million\nids/s | >wire ops\ngiven | >\nmerge | >MiB | >ms\ngiven | >\nmerge"
 )
-_KINDS = columns("kind of layer | >rows | >ids | >wire ops\ngiven | >\nmerge")
+_KINDS = "kind of layer | >rows | >ids | >wire ops\ngiven | >\nmerge"
 
 _WHY_MERGE = (
     "Neighbours merge where rows are dense on both sides. Here a source holds only a part of each attention and state "
