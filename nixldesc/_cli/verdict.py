@@ -104,7 +104,7 @@ def _refused(dst: Layout, srcs: Mapping[int, Layout], words: str, options: Mappi
     faults: list[Fault] = []
     for region in dst.regions:
         for section in region.sections:
-            alone = _alone(dst, region, section)
+            alone = _alone(dst, region, [section])
             try:
                 runs += _runs(plan(alone, srcs, **options), dst, srcs)
             except PeerMismatchError as error:
@@ -118,8 +118,8 @@ def _refused(dst: Layout, srcs: Mapping[int, Layout], words: str, options: Mappi
     return Verdict(None, words, tuple(runs), tuple(faults))
 
 
-def _alone(dst: Layout, region: Region, section: Section) -> Layout:
-    only = region.with_sections([section])
+def _alone(dst: Layout, region: Region, sections: Sequence[Section]) -> Layout:
+    only = region.with_sections(sections)
     return Layout([only], cp_rank=dst.cp_rank, cp_size=dst.cp_size, cp_tokens=dst.cp_tokens)
 
 
@@ -185,10 +185,9 @@ def _part(section: Section, at: int, start: int, stop: int) -> Section:
     )
 
 
-def _partly(dst: Layout, fault: Fault, srcs: Mapping[int, Layout], options: Mapping[str, Any]) -> list[Run]:
+def _partly(dst: Layout, fault: Fault, srcs: Mapping[int, Layout], options: Mapping[str, Any]) -> tuple[Run, ...]:
     """The runs of what can be delivered of a section that cannot be as a whole."""
     try:
-        plans = [plan(_alone(dst, fault.region, part), srcs, **options) for part in fault.kept]
-    except NixldescError:
-        return []
-    return [run for made in plans for run in _runs(made, dst, srcs)]
+        return _runs(plan(_alone(dst, fault.region, fault.kept), srcs, **options), dst, srcs)
+    except NixldescError:  # also where there is no such part
+        return ()
