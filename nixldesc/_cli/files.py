@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from contextlib import nullcontext
 
 from nixldesc import GeometryError, Layout
 from nixldesc._cli.screen import printable
@@ -21,16 +21,10 @@ class UsageError(Exception):
 def read_layout(path: str) -> Layout:
     """Return the layout in a JSON file (``-``: standard input), or raise UsageError naming the file and the fault."""
     try:
-        return Layout.from_dict(_load(path))
+        with nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:
+            return Layout.from_dict(json.load(file))
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{printable(path)}: {_words(error)}") from None
-
-
-def _load(path: str) -> Any:
-    if path == "-":
-        return json.loads(sys.stdin.buffer.read())
-    with open(path, "rb") as file:
-        return json.loads(file.read())
 
 
 def _words(error: Exception) -> str:
