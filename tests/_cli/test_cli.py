@@ -149,6 +149,22 @@ def test_locate_inverts_every_id(run: Any) -> None:
         assert facts["address"] == f"{addr:#x} to {addr + length:#x} ({addr}), {length} bytes"
 
 
+def test_locate_knows_runs_and_whose_memory_a_segment_is(run: Any) -> None:
+    """It counted runs as blocks (block 5 of 3), and named the memory of the region's first segment for all."""
+    cut = Region("cut", 0x20000, 16, 3, sub_blocks=4, sub_stride=64, runs=2, run_stride=32)
+    save(layout=Layout([Region.segmented("pool", 64, [(0x1000, 10, 0), (0x9000, 10, 5)]), cut]))
+    _, out, _ = run("locate", "layout.json", "12")
+    assert "pool (regions[0] of 2), VRAM:5\n" in out and "block      12 of 20\n" in out
+    places = set()
+    for desc_id in range(20, 20 + 3 * 4 * 2):
+        _, out, _ = run("locate", "layout.json", str(desc_id))
+        facts = {line[:9].strip(): line[11:] for line in out.splitlines()}
+        block, k, j = (int(facts[name].split()[0]) for name in ("block", "sub-block", "run"))
+        assert facts["address"].startswith(f"{0x20000 + 256 * block + 64 * k + 32 * j:#x} to ")
+        places.add((block, k, j))
+    assert places == {(block, k, j) for block in range(3) for k in range(4) for j in range(2)}
+
+
 def test_locate_shows_the_sections_of_the_block(run: Any) -> None:
     save(p=engine_rank(1, 2, 16))
     code, out, _ = run("locate", "p.json", "150")
