@@ -19,6 +19,7 @@ from nixldesc._cli.demo.rank import Moved, Peer, Rank, Told, hear_all, meet, mov
 from nixldesc._cli.demo.truth import write_request
 from nixldesc._cli.demo.wire import Channel
 from nixldesc._cli.screen import count
+from nixldesc.request.lists import BlockTables
 
 __all__ = ["ID_REPEATS", "decode"]
 
@@ -37,7 +38,7 @@ class _Decode:
         self.pairs = [pair for peer in peers for pair in peer.planned]
         self.told: Told = Counter()
 
-    def lists(self, request: Request) -> tuple[list[list[int]], list[Blocks]]:
+    def lists(self, request: Request) -> tuple[BlockTables, BlockTables]:
         return self.src_tables[request.number], request.given(DECODE, self.dst_tables[request.number])
 
     def pull(self, request: Request, order: Order) -> Moved:
@@ -46,7 +47,8 @@ class _Decode:
 
     def take_push(self, request: Request, order: str, channel: Channel) -> Moved:
         """Have prefill write a request, and wait until each of our ranks has heard from each of its writers."""
-        blocks = [[list(item.ids), item.skip] for item in self.lists(request)[1]]
+        given = [item if isinstance(item, Blocks) else Blocks(item) for item in self.lists(request)[1]]
+        blocks = [[list(item.ids), item.skip] for item in given]
         channel.send({"step": "push", "request": request.number, "order": order, "blocks": blocks})
         told = channel.receive("pushed")
         hear_all(self.ranks, self.told, request.note(order), Counter(peer.mine.tp_rank for peer in self.peers))

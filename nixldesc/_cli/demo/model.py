@@ -144,11 +144,11 @@ class Request:
         """Return what a transfer of it in this order tells the peer."""
         return f"{order} {self.number}"
 
-    def given(self, engine: Engine, tables: Sequence[Sequence[int]]) -> list[Blocks]:
+    def given(self, engine: Engine, tables: Sequence[Sequence[int]]) -> list[Blocks | Sequence[int]]:
         """Return the block lists that decode names: without the cached prefix, and saying so."""
         tokens = dict(zip(engine.groups, engine.block_tokens, strict=True))
         skips = [self.cached // tokens[group] if tokens[group] else 0 for group in range(len(tables))]
-        return [Blocks(ids[skip:], skip) for ids, skip in zip(tables, skips, strict=True)]
+        return [Blocks(ids[skip:], skip) if skip else ids for ids, skip in zip(tables, skips, strict=True)]
 
 
 REQUESTS = (

@@ -21,8 +21,8 @@ from nixldesc._cli.demo.model import Engine, Order, Request
 from nixldesc._cli.demo.wire import PATIENCE
 from nixldesc._memory import forget
 from nixldesc.adapter import PreparedPeer, Transfer, prepare, register
-from nixldesc.adapter.peer import BlockTables
 from nixldesc.adapter.waiting import wait_while
+from nixldesc.request.lists import BlockTables
 
 __all__ = [
     "REPEATS",
