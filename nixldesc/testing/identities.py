@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ._memory import Range
 from .copies import DeliveryError, Memory
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.int64]
 
-__all__ = ["MUST", "NEVER", "Held", "Identities", "all_held", "ascending", "block_start", "find", "sections_of"]
+__all__ = ["MUST", "NEVER", "Held", "Identities", "all_held", "ascending", "block_range", "find", "sections_of"]
 
 #: What may happen to a listed byte of dst: nothing, one copy or none, exactly one copy.
 NEVER, MAY, MUST = 0, 1, 2
@@ -85,14 +86,15 @@ def all_held(layouts: Mapping[int, Layout], tables: Mapping[int, Tables], null_b
 def _held(
     rank: int, layout: Layout, region: Region, section: Section, ordinal: int, table: Table, null_block: int | None
 ) -> Iterator[Held]:
+    size = _span(section).get("token", 0)
     found = [
-        (block, *block_start(region, block), _tokens(layout, section, entry))
+        (block, block_range(region, block), _tokens(layout, section, size, entry))
         for entry, block in _entries(table, null_block)
     ]
-    for device in sorted({device for _, _, device, _ in found}) or [region.device_id]:
-        here = [(block, start, tokens) for block, start, there, tokens in found if there == device]
+    for device in sorted({there.device_id for _, there, _ in found}) or [region.device_id]:
+        here = [(block, there.addr, tokens) for block, there, tokens in found if there.device_id == device]
         blocks, starts, tokens = zip(*here, strict=True) if here else ((), (), ())
-        at = np.array(tokens, np.int64).reshape(-1, _block_tokens(section) or 1)
+        at = np.array(tokens, np.int64).reshape(-1, size or 1)
         memory = Memory(rank, region.mem_type, device)
         yield Held(memory, region, section, ordinal, np.array(blocks, np.int64), np.array(starts, np.uint64), at)
 
@@ -106,9 +108,8 @@ def _entries(table: Table, null_block: int | None) -> Iterator[tuple[int, int]]:
             yield (skip + i if at is None else int(at[i])), int(block)
 
 
-def _tokens(layout: Layout, section: Section, entry: int) -> list[int]:
-    """The tokens of the sequence that an entry of the rank's list holds: dealt to the ranks grain by grain."""
-    size = _block_tokens(section)
+def _tokens(layout: Layout, section: Section, size: int, entry: int) -> list[int]:
+    """The tokens of the sequence that an entry of the rank's list holds, `size` of them: dealt grain by grain."""
     if not size:
         return [entry]
     local = range(entry * size, (entry + 1) * size)
@@ -118,20 +119,15 @@ def _tokens(layout: Layout, section: Section, entry: int) -> list[int]:
     return [(turn * layout.cp_size + layout.cp_rank) * grain + i for turn, i in (divmod(at, grain) for at in local)]
 
 
-def block_start(region: Region, block: int) -> tuple[int, int]:
-    """The address of a block, and its device."""
+def block_range(region: Region, block: int) -> Range:
+    """Where a block lies."""
     if not 0 <= block < region.num_blocks:
         raise ValueError(f"region {region.name!r} has {region.num_blocks} blocks, block {block} is none of them")
     for base, count, device in region.segments.tolist():
         if block < count:
-            return base + block * region.block_stride, device
+            return Range(region.mem_type, base + block * region.block_stride, region.reach, device)
         block -= count
     raise ValueError(f"the segments of region {region.name!r} hold fewer blocks than it has")
-
-
-def _block_tokens(section: Section) -> int:
-    """Tokens in one block; 0 for a section without a token axis."""
-    return _span(section).get("token", 0)
 
 
 def _span(section: Section) -> dict[str, int]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from nixldesc import Blocks, Layout, Region, Section
 
 from ._memory import Range
-from .identities import block_start, sections_of
+from .identities import block_range, sections_of
 
 __all__ = ["Request", "Table", "random_request", "random_tables"]
 
@@ -274,14 +274,11 @@ def _overlap(one: Layout, other: Layout, group: int) -> bool:
     """Whether two ranks hold bytes of one section and one position."""
     for section, there in product(_held(one, group), _held(other, group)):
         apart = section.cp and section.block_tokens > 0 and one.cp_rank != other.cp_rank
-        if section.name == there.name and not apart and _meet(section, there):
-            return True
+        if section.name == there.name and not apart:
+            held = {axis: (start, stop) for axis, start, stop in there.geometry.box}
+            if all(start < held[axis][1] and held[axis][0] < stop for axis, start, stop in section.geometry.box):
+                return True
     return False
-
-
-def _meet(one: Section, other: Section) -> bool:
-    held = {axis: (start, stop) for axis, start, stop in other.geometry.box}
-    return all(start < held[axis][1] and held[axis][0] < stop for axis, start, stop in one.geometry.box)
 
 
 def _window(rnd: Random, total: int, plain: bool, how: _How) -> _List:
@@ -316,11 +313,6 @@ def _pools(rnd: Random, layout: Layout, num_groups: int, most: int, null_block: 
     return pools
 
 
-def _range(region: Region, block: int) -> Range:
-    start, device = block_start(region, block)
-    return Range(region.mem_type, start, region.block_len, device)
-
-
 def _parted(layout: Layout, pools: list[list[int]], most: int) -> list[list[int]]:
     """The groups choose in turn, each a block of memory that nobody has yet."""
     taken: list[Range] = []
@@ -329,7 +321,7 @@ def _parted(layout: Layout, pools: list[list[int]], most: int) -> list[list[int]
     for _ in range(most):
         for group, blocks in enumerate(left):
             for block in blocks:
-                own = [_range(region, block) for region in _serving(layout, group)]
+                own = [block_range(region, block) for region in _serving(layout, group)]
                 if not any(one.meets(other) for one, other in product(own, taken)):
                     taken += own
                     parted[group].append(block)

@@ -11,7 +11,7 @@ from typing import Any
 import oracle
 from hypothesis import given, settings
 
-from nixldesc import Layout, Region, Section
+from nixldesc import Blocks, Layout, Region, Section
 from nixldesc.testing import EnginePair, Limits, Transfer, random_pair, random_request, tp_pairs, transfers
 from nixldesc.testing.models import random_model
 from nixldesc.testing.strategies import _layout
@@ -333,3 +333,20 @@ def test_no_two_listed_blocks_share_a_byte(transfer: Transfer) -> None:
             taken.sort()
             for one, other in itertools.pairwise(taken):
                 assert one[:2] != other[:2] or one[3] <= other[2]
+
+
+def test_blocks_of_two_groups_share_no_memory_where_blocks_are_cut() -> None:
+    """Block n of "b" lies on the second half of block n of "a", which is eight bytes long but reaches over 24."""
+    regions = [
+        Region("a", 0, 8, 12, block_stride=32, groups=(0,), sub_blocks=2, sub_stride=16),
+        Region("b", 16, 8, 12, block_stride=32, groups=(1,)),
+    ]
+    layout = Layout(regions)
+    listed = 0
+    for seed in range(50):
+        request = random_request(Random(seed), {0: layout}, {0: layout}, null_blocks=[None], most=6)
+        for tables in (request.src_blocks[0], request.dst_blocks[0]):
+            a, b = ({*(table.ids if isinstance(table, Blocks) else table)} for table in tables)
+            assert not a & b
+            listed += len(a) + len(b)
+    assert listed > 500
