@@ -52,7 +52,7 @@ class Held(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """A destination section of a family, as its first member has it; `of[h]`: which member holder h lies in."""
+    """A destination section of a family, as its first region has it; `of[h]`: which member holder h lies in."""
 
     want: Want
     rule: Rule

@@ -23,13 +23,16 @@ AT_ONCE = 2**5
 
 
 class Limits:
-    """What one plan of so many sources has left."""
+    """What one plan of so many sources has left: lanes of its templates, regions of its lists, steps of looking.
+
+    A lane is a region of a list for each region of its family.
+    """
 
     __slots__ = ("lanes", "regions", "steps")
 
     def __init__(self, sources: int = 1) -> None:
         sources = max(sources, 1)
-        self.lanes = self.regions = MAX_LANES * sources  # of templates; of lists, where each family has its own
+        self.lanes = self.regions = MAX_LANES * sources
         self.steps = MAX_STEPS * sources
 
     def look(self, steps: int) -> None:
