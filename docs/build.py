@@ -7,7 +7,6 @@ A warning of the builder (a reference into nothing, a docstring that cannot be r
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 import tempfile
@@ -84,10 +83,6 @@ def draw(output: Path) -> None:
 
 def main(output: Path) -> None:
     warnings.simplefilter("error")
-    for name in PUBLIC:
-        module = importlib.import_module(name)
-        for public in module.__all__:  # some are loaded when somebody asks
-            setattr(module, public, getattr(module, public))
     pdoc.render.configure(docformat="restructuredtext", footer_text="nixldesc", show_source=False)
     pdoc.pdoc(*PUBLIC, *ROOMS, output_directory=output)
     for module in PUBLIC:
