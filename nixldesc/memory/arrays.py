@@ -25,13 +25,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nixldesc._check import as_int, as_names, brief, is_many
 from nixldesc.errors import GeometryError
 from nixldesc.memory.region import Region
 from nixldesc.memory.sections import BYTE, TOKEN, Axis, Section
-from nixldesc.memory.views import View, read_view
+
+if TYPE_CHECKING:
+    from nixldesc.memory.views import View
 
 __all__ = ["BLOCK", "array_regions"]
 
@@ -86,6 +88,8 @@ def array_regions(
     >>> [(axis.name, axis.start, axis.stop) for axis in k.sections[0].axes]
     [('head', 4, 8), ('token', 0, 16), ('byte', 0, 128)]
     """
+    from nixldesc.memory.views import read_view  # here, not above: for those who have arrays
+
     if not isinstance(name, str):
         raise TypeError(f"name must be a str, got {brief(name)}")
     what = f"array {name!r}"
